@@ -1,0 +1,1 @@
+"""Faults and their lifecycle: model, targets, journal, arbiter, runner, guardian. Imports nothing from ``soak``."""

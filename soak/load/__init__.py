@@ -1,0 +1,1 @@
+"""The load engine: open-model pacing, connections, classification. Runs in a process of its own; knows no lab, no store."""

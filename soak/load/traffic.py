@@ -1,0 +1,109 @@
+"""A worker's slice of the plan, as JSON: everything a load worker needs, so that where it runs is not its business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from soak.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSpec:
+    """One traffic class as the engine sees it. Times in seconds, rate in requests per second over all workers."""
+
+    name: str
+    rate: float
+    host: str
+    """Name to resolve and connect to."""
+    port: int
+    authority: str
+    """Value of the Host header."""
+    tls: bool = False
+    server_name: str = ""
+    connection: str = "reuse"
+    method: str = "GET"
+    path: str = "/"
+    headers: Sequence[tuple[str, str]] = ()
+    request_bytes: int = 0
+    response_bytes: int | None = None
+    check_body: bool = True
+    """Compare the answer's checksum with that of the known pattern (or, for an echo, of what was sent)."""
+    check_identity: bool = True
+    """Require the answer to echo the request id."""
+    status: int = 200
+    idempotent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSlice:
+    """What one worker sends: slots ``k, k+N, ...`` of each class, from ``t0_ns`` for ``seconds``."""
+
+    worker: int
+    workers: int
+    t0_ns: int
+    """CLOCK_MONOTONIC instant of slot 0."""
+    seconds: float
+    seed: int
+    classes: Sequence[ClassSpec]
+    arrivals: str = "uniform"
+    connect_timeout_s: float = 5.0
+    tls_timeout_s: float = 5.0
+    response_timeout_s: float = 10.0
+    body_timeout_s: float = 30.0
+    max_in_flight: int = 10_000
+    """For this worker, all classes together."""
+    max_lag_s: float = 0.010
+    max_age_s: float = 60.0
+    idle_timeout_s: float = 20.0
+    ca_file: str | None = None
+    evidence_per_second: int = 10
+    supervised: bool = True
+    """Stop sending (slots are missed) when no heartbeat came on stdin for ``dead_man_s``."""
+    dead_man_s: float = 3.0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> LoadSlice:
+        """Read what ``to_json`` wrote."""
+        classes = [
+            ClassSpec(**{**c, "headers": tuple(tuple(h) for h in c["headers"])}) for c in value["classes"]
+        ]
+        return cls(**{**value, "classes": classes})
+
+
+def pattern(n: int) -> bytes:
+    """Return the ``n`` known bytes that an origin answers to ``/bytes/N`` and that requests carry as body.
+
+    Printable, not constant and not periodic in 256, so that a shifted or repeated block changes the checksum.
+    """
+    unit = b"".join(b"%08x" % ((i * 2654435761) & 0xFFFFFFFF) for i in range(1021))
+    return (unit * (n // len(unit) + 1))[:n]
+
+
+def classes_of(plan: Plan, *, host: str, http_port: int, https_port: int, authority: str) -> list[ClassSpec]:
+    """Translate the plan's traffic classes for one proxy address."""
+    return [
+        ClassSpec(
+            name=c.name,
+            rate=plan.rate * c.share,
+            host=host,
+            port=https_port if c.tls else http_port,
+            authority=authority,
+            tls=c.tls,
+            server_name=authority,
+            connection=c.connection,
+            method=c.method,
+            path=c.path,
+            request_bytes=c.request_bytes,
+            response_bytes=c.response_bytes,
+            status=c.status,
+            idempotent=c.idempotent,
+        )
+        for c in plan.traffic.classes
+    ]

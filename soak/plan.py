@@ -1,0 +1,300 @@
+"""The plan: the validated, frozen description of a run. What ``soak.yaml`` may say, and nothing else.
+
+Owns the field names, types, defaults and cross-field rules. Reading files, merging flags and wording the errors is
+``soak.planfile``; presets are YAML files under ``soak/presets``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(d|h|m|s|ms)\s*)")
+_UNIT_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def parse_duration(value: object) -> float:
+    """Return seconds for ``"15m"``, ``"1h30m"``, ``"250ms"``, or a plain number of seconds.
+
+    Raises ``ValueError`` with the value and the rule for anything else, for negative and for non-finite numbers.
+    """
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a duration; write it like 30s, 15m, 1h30m or 250ms")
+    if isinstance(value, int | float):
+        seconds = float(value)
+    else:
+        text = str(value).strip().lower()
+        parts = _DURATION.findall(text)
+        if parts and _DURATION.sub("", text) == "":
+            seconds = sum(float(n) * _UNIT_S[unit] for n, unit in parts)
+        else:
+            try:
+                seconds = float(text)
+            except ValueError:
+                raise ValueError(
+                    f"{value!r} is not a duration; write it like 30s, 15m, 1h30m or 250ms"
+                ) from None
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{value!r} is not a duration: it must be zero or more and finite")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Return the shortest exact spelling: ``90.0`` -> ``"1m30s"``, ``0.25`` -> ``"250ms"``, ``0`` -> ``"0s"``."""
+    if seconds == 0:
+        return "0s"
+    whole, ms = divmod(round(seconds * 1000), 1000)
+    out = ""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        n, whole = divmod(whole, size)
+        if n:
+            out += f"{n}{unit}"
+    return out + (f"{ms}ms" if ms else "")
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "15m", "1h30m", "250ms"]}),
+]
+"""Seconds as a float; spelled ``15m`` in YAML."""
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProxyPlan(_Frozen):
+    """Which proxy, and how it is started."""
+
+    kind: str = Field("nginx", description="Adapter name: nginx.")
+    binary: str | None = Field(
+        None, description="Path of the proxy's binary; default: the one from its package or on PATH."
+    )
+    workers: int = Field(
+        2, ge=1, le=64, description="Worker processes or threads of the proxy, where it has them."
+    )
+    extra: str = Field("", description="Raw configuration added to the server block.")
+
+
+class LabPlan(_Frozen):
+    """Where the system under test runs."""
+
+    kind: Literal["local"] = "local"
+    backends: int = Field(3, ge=1, le=64, description="How many origins stand behind the proxy: b1, b2, ...")
+    start_timeout: Duration = Field(15.0, gt=0, description="How long the lab may take to come up.")
+
+
+class TrafficClassPlan(_Frozen):
+    """One shape of requests with its share of the rate."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")
+    share: Share = Field(description="Share of the plan's rate; the shares of all classes add up to 1.")
+    tls: bool = True
+    connection: Literal["reuse", "new"] = Field(
+        "reuse", description="Keep connections, or open one for each request."
+    )
+    method: Literal["GET", "POST", "PUT"] = "GET"
+    path: str = Field(
+        "/bytes/1024", pattern=r"^/[!-~]*$", description="The origin answers /bytes/N with N known bytes."
+    )
+    request_bytes: int = Field(0, ge=0, le=16 * 1024 * 1024, description="Length of the request body.")
+    response_bytes: int | None = Field(
+        1024,
+        ge=0,
+        description="Promised length of the answer's body; its content is checked by checksum. None: unchecked.",
+    )
+    status: int = Field(200, ge=100, le=599, description="The status that counts as expected.")
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether a client may repeat the request blindly (RFC 9110 section 9.2.2)."""
+        return self.method in ("GET", "PUT")
+
+
+def default_classes() -> tuple[TrafficClassPlan, ...]:
+    """Return the default mix: TLS on kept connections (most), TLS with a full handshake each, and 4 KiB POSTs."""
+    return (
+        TrafficClassPlan(name="tls-reused", share=0.85),
+        TrafficClassPlan(name="tls-new", share=0.05, connection="new"),
+        TrafficClassPlan(
+            name="post", share=0.10, method="POST", path="/echo", request_bytes=4096, response_bytes=4096
+        ),
+    )
+
+
+class TrafficPlan(_Frozen):
+    """How requests are sent."""
+
+    classes: tuple[TrafficClassPlan, ...] = Field(
+        default_factory=default_classes, min_length=1, max_length=32
+    )
+    arrivals: Literal["uniform", "poisson"] = "uniform"
+    connect_timeout: Duration = Field(5.0, gt=0, le=120)
+    tls_timeout: Duration = Field(5.0, gt=0, le=120)
+    response_timeout: Duration = Field(
+        10.0, gt=0, le=120, description="From send to the first byte of the answer."
+    )
+    body_timeout: Duration = Field(
+        30.0, gt=0, le=600, description="From the first to the last byte of the answer."
+    )
+    max_in_flight: int | None = Field(
+        None, ge=1, description="Default: rate x response_timeout, bounded by open files."
+    )
+    max_lag: Duration = Field(
+        0.010, gt=0, le=10, description="Slots later than this by our own fault are missed, not sent."
+    )
+    max_age: Duration = Field(
+        60.0, gt=0, description="A kept connection is retired after about this time (jittered by 20 %)."
+    )
+    idle_timeout: Duration = Field(20.0, gt=0, description="An idle connection is closed after this time.")
+
+    @model_validator(mode="after")
+    def _check(self) -> TrafficPlan:
+        total = sum(c.share for c in self.classes)
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(f"the shares of the traffic classes add up to {total:g}; they must add up to 1")
+        names = [c.name for c in self.classes]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"the traffic class name {name!r} is used twice; names must differ")
+        return self
+
+
+class FaultSeriesPlan(_Frozen):
+    """One fault on a period."""
+
+    fault: str = Field(description="Fault name; see 'soak faults'.")
+    every: Duration = Field(gt=0)
+    hold: Duration = Field(
+        0.0, description="How long the fault stays active; must be shorter than 'every'. 0 for transitions."
+    )
+    targets: tuple[str, ...] = Field(
+        (), description="Targets in turn (b1, b2, ...); default: all eligible in turn."
+    )
+    first: Duration | None = Field(
+        None, description="When the first one is due; default: one period after the start."
+    )
+    jitter: Duration = Field(0.0, description="Each instant is moved by up to this much either way, seeded.")
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> FaultSeriesPlan:
+        if self.hold >= self.every:
+            raise ValueError(
+                f"{self.fault}: hold {format_duration(self.hold)} is not shorter than every {format_duration(self.every)}; "
+                "a fault must end before the next one of its kind begins"
+            )
+        return self
+
+
+class ChaosPlan(_Frozen):
+    """What is broken, and when."""
+
+    series: tuple[FaultSeriesPlan, ...] = ()
+    gap: Duration = Field(
+        4.0, description="Least time between the end of one fault and the start of the next."
+    )
+    max_defer: Duration = Field(
+        60.0, description="A fault that cannot start in time waits at most this long, then is skipped."
+    )
+    recovery_timeout: Duration = Field(
+        30.0, gt=0, description="How long traffic may take to recover before it is given up."
+    )
+    abort_failure_ratio: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Share of failures outside every fault, 10 s running, at which chaos is stopped.",
+    )
+
+
+class ObjectivesPlan(_Frozen):
+    """The limits that make a verdict. ``soak report --objectives`` judges a finished run by others."""
+
+    rate_held: float = Field(
+        0.999, ge=0, le=1, description="Least share of scheduled slots that must be sent."
+    )
+    success: float = Field(
+        0.999, ge=0, le=1, description="Least share of sent requests that end as promised."
+    )
+    steady_failures: int = Field(0, ge=0, description="Most failures in phase steady (stale_reuse apart).")
+    transition_failures: int = Field(
+        0, ge=0, description="Most requests that reloads and rotations may lose (stale_reuse apart)."
+    )
+    stale_reuse: float = Field(
+        0.0005, ge=0, le=1, description="Most stale_reuse, as a share of all requests."
+    )
+    effect_within: Duration = Field(
+        10.0, gt=0, description="A new configuration or certificate is in effect within this time."
+    )
+    drain_within: Duration = Field(
+        30.0, gt=0, description="The old configuration or certificate is gone within this time."
+    )
+    recovery_within: Duration = Field(
+        10.0, gt=0, description="Traffic recovers from a backend loss within this time."
+    )
+    mismatches: int = Field(0, ge=0, description="Most identity or body mismatches, ever.")
+    p99_drift: float = Field(
+        1.20, gt=0, description="p99 of the last quarter / first quarter. Judged from drift_after on."
+    )
+    rss_growth_per_h: float = Field(
+        0.02, ge=0, description="Most significant RSS growth of the proxy per hour, as a share."
+    )
+    fds_growth_per_h: float = Field(
+        20.0, ge=0, description="Most significant growth of open files of the proxy per hour."
+    )
+    processes_growth_per_h: float = Field(
+        0.5, ge=0, description="Most significant growth of processes of the proxy per hour."
+    )
+    drift_after: Duration = Field(
+        7200.0, description="Slopes and drift are judged for runs at least this long."
+    )
+
+
+class SelfPlan(_Frozen):
+    """When soak itself counts as unwell."""
+
+    max_lag_p99: Duration = Field(
+        0.050, gt=0, description="A second whose send lag p99 is above this is set apart."
+    )
+    max_loop_gap: Duration = Field(
+        0.250, gt=0, description="A second in which the event loop stood still for longer is set apart."
+    )
+    max_unwell: float = Field(
+        0.01, ge=0, le=1, description="Largest share of unwell seconds before the run is invalid."
+    )
+
+
+class Plan(_Frozen):
+    """A run, whole."""
+
+    name: str = Field("", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
+    length: Duration = Field(86_400.0, gt=0, le=31 * 86_400)
+    rate: float = Field(1000.0, gt=0, le=200_000, description="Requests per second, all classes together.")
+    seed: int = Field(1, ge=0, lt=2**63)
+    proxy: ProxyPlan = Field(default_factory=ProxyPlan)
+    lab: LabPlan = Field(default_factory=LabPlan)
+    traffic: TrafficPlan = Field(default_factory=TrafficPlan)
+    chaos: ChaosPlan = Field(default_factory=ChaosPlan)
+    objectives: ObjectivesPlan = Field(default_factory=ObjectivesPlan)
+    self_limits: SelfPlan = Field(default_factory=SelfPlan, alias="self")
+    workers: int = Field(1, ge=1, le=16, description="Load worker processes.")
+    http_port: int = Field(
+        0, ge=0, le=65535, description="Port of the read-only pages on 127.0.0.1; 0: any free one."
+    )
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)

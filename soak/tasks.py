@@ -1,0 +1,30 @@
+"""Named tasks with an owner. ``asyncio.create_task`` is banned elsewhere: a task nobody holds can vanish mid-flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_alive: set[asyncio.Task[Any]] = set()
+
+
+def spawn(coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+    """Start a named task and keep a reference until it ends. The caller still owns it: await or cancel it."""
+    task = asyncio.create_task(coro, name=name)
+    _alive.add(task)
+    task.add_done_callback(_alive.discard)
+    return task
+
+
+async def cancel(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task and wait for its end. Its own error, other than the cancellation, is raised."""
+    if task is None or task.done():
+        return
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        if (current := asyncio.current_task()) is not None and current.cancelling():
+            raise
