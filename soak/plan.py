@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(d|h|m|s|ms)\s*)")
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(d|h|ms|m|s)\s*)")
 _UNIT_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
