@@ -62,7 +62,10 @@ class LoadSlice:
     supervised: bool = True
     """Stop sending (slots are missed) when no heartbeat came on stdin for ``dead_man_s``."""
     dead_man_s: float = 3.0
-    extra: dict[str, Any] = field(default_factory=dict)
+    from_second: int = 0
+    """First second to account for. Above 0 the worker replaces one that died: slots due since then are ``missed``."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """Requests by class that a dead predecessor had in flight; booked as ``client_resource`` in the first window."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""

@@ -1,0 +1,120 @@
+"""Opening connections: resolve, connect, handshake, each step with its own deadline and its own classification."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from cryptography import x509
+
+from soak.load import outcome as classify
+from soak.load.outcome import Stage
+from soak.model import Outcome
+from soak.tasks import spawn
+
+if TYPE_CHECKING:
+    from soak.load.engine import Engine
+    from soak.load.http1 import Http1Connection
+    from soak.load.lane import Lane
+
+_MAX_SERIALS = 256
+_serials: dict[bytes, str] = {}
+
+
+def client_context(ca_file: str | None) -> ssl.SSLContext:
+    """Return a client context that verifies the chain and the name. Without a CA file the system's authorities count."""
+    context = ssl.create_default_context(cafile=ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def start(lane: Lane, connection: Http1Connection) -> None:
+    """Open the connection in a task of its own; its request is sent, or failed, by what comes of it."""
+    connection.dial_task = spawn(_dial(lane, connection), name="dial")
+
+
+async def _dial(lane: Lane, connection: Http1Connection) -> None:
+    loop = asyncio.get_running_loop()
+    sock: socket.socket | None = None
+    try:
+        family, address = await _resolve(loop, lane.spec.host, lane.spec.port)
+        connection.stage = Stage.CONNECTING
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        await loop.sock_connect(sock, address)
+        connection.stage = Stage.HANDSHAKING
+        if lane.context is None:
+            await loop.create_connection(lambda: connection, sock=sock)
+        else:
+            await loop.create_connection(
+                lambda: connection,
+                sock=sock,
+                ssl=lane.context,
+                server_hostname=lane.spec.server_name,
+                ssl_handshake_timeout=lane.engine.tls_timeout_s,
+            )
+    except asyncio.CancelledError:
+        if sock is not None:
+            sock.close()
+        raise
+    except (OSError, UnicodeError) as error:
+        if sock is not None:
+            sock.close()
+        _failed(lane, connection, error)
+    finally:
+        connection.dial_task = None
+
+
+async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> tuple[int, Any]:
+    """Return family and address. Names are asked for again at each connect, so that a moved target is followed."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = infos[0]
+        return family, address
+    return (socket.AF_INET if version == 4 else socket.AF_INET6), (host, port)
+
+
+def _failed(lane: Lane, connection: Http1Connection, error: Exception) -> None:
+    stage, connection.stage = connection.stage, Stage.CLOSED
+    if stage in (Stage.CLOSED, Stage.BUSY, Stage.IDLE):  # already booked: given up, or lost after it came up
+        return
+    if isinstance(error, socket.gaierror | UnicodeError):
+        ended = Outcome.DNS
+    elif stage is Stage.HANDSHAKING:
+        ended = classify.of_handshake_error(error)
+    else:
+        ended = classify.of_connect_error(error)
+    lane.done(connection, ended, monotonic_ns(), f"{type(error).__name__}: {error}"[:300])
+
+
+def note_tls(engine: Engine, connection: Http1Connection, now: int) -> None:
+    """Note which certificate a handshake showed and whether the session was resumed."""
+    assert connection.transport is not None
+    tls = connection.transport.get_extra_info("ssl_object")
+    if tls is None:
+        return
+    if tls.session_reused:
+        connection.resumed = True
+        engine.tls_resumed += 1
+    else:
+        engine.tls_full += 1
+    der = tls.getpeercert(binary_form=True)
+    if der:
+        connection.serial = serial = serial_of(der)
+        engine.see(engine.serials, serial.encode(), now)
+
+
+def serial_of(der: bytes) -> str:
+    """Return a certificate's serial in lower-case hex. Cached: a run sees few certificates and many handshakes."""
+    serial = _serials.get(der)
+    if serial is None:
+        if len(_serials) >= _MAX_SERIALS:
+            _serials.clear()
+        serial = _serials[der] = f"{x509.load_der_x509_certificate(der).serial_number:x}"
+    return serial

@@ -1,0 +1,310 @@
+"""One HTTP/1.1 connection: sends a request, checks the answer to the last byte, says how it ended.
+
+A raw ``asyncio.Protocol`` with llhttp (httptools) as parser, one request at a time. The connection carries its request's
+instants itself: no object is made per request. It decides nothing about pacing or pooling; it calls back its class
+(``Lane``) when a request ended and when it may be used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, cast
+
+import httptools
+
+from soak.load import outcome as classify
+from soak.load.outcome import Stage
+from soak.model import Outcome
+
+if TYPE_CHECKING:
+    from soak.load.lane import Lane
+
+MAX_HEAD_BYTES = 64 * 1024
+"""An answer whose header block is larger is a protocol error (nginx and HAProxy send at most 32 KiB)."""
+_MAX_LEARNED_NAMES = 512
+
+_WANTED = {
+    b"x-soak-id": 1,
+    b"x-soak-origin": 2,
+    b"x-soak-generation": 3,
+    b"content-length": 4,
+    b"transfer-encoding": 5,
+}
+_known: dict[bytes, int] = dict(_WANTED)
+
+
+def _learn(name: bytes) -> int:
+    """Return the slot of a header name in any spelling; 0 when it does not matter. Spellings are remembered, boundedly."""
+    slot = _WANTED.get(name.lower(), 0)
+    if len(_known) < _MAX_LEARNED_NAMES:
+        _known[name] = slot
+    return slot
+
+
+class Http1Connection(asyncio.Protocol):
+    """A connection of one traffic class, from connect to close."""
+
+    __slots__ = (
+        "body_crc",
+        "body_length",
+        "closed_by_us",
+        "connected_ns",
+        "content_length",
+        "dial_task",
+        "due",
+        "expires_ns",
+        "first_byte",
+        "generation",
+        "head_bytes",
+        "head_done",
+        "id",
+        "idle_since",
+        "lane",
+        "message_done",
+        "origin",
+        "parser",
+        "request_id",
+        "requests",
+        "resumed",
+        "reusable",
+        "row_scope",
+        "seen_id",
+        "sent",
+        "serial",
+        "stage",
+        "status",
+        "trailing",
+        "transport",
+        "wrote_ns",
+    )
+
+    def __init__(self, lane: Lane, number: int) -> None:
+        self.lane = lane
+        self.id = number
+        self.stage = Stage.RESOLVING
+        self.transport: asyncio.Transport | None = None
+        self.parser: Any = None
+        self.dial_task: asyncio.Task[None] | None = None
+        self.requests = 0
+        self.connected_ns = 0
+        self.expires_ns = 0
+        self.idle_since = 0
+        self.serial = ""
+        self.resumed = False
+        self.closed_by_us = False
+        self.request_id = b""
+        self.due = self.sent = self.wrote_ns = 0
+        self.row_scope = 0
+        self._reset_answer()
+
+    def _reset_answer(self) -> None:
+        self.first_byte = 0
+        self.status = 0
+        self.seen_id = self.origin = self.generation = b""
+        self.content_length = -1
+        self.body_length = 0
+        self.body_crc = 0
+        self.head_bytes = 0
+        self.head_done = False
+        self.message_done = False
+        self.trailing = False
+        self.reusable = False
+
+    # -- the request ---------------------------------------------------------------------------------------------
+
+    def assign(self, request_id: bytes, due: int, sent: int, scope: int) -> None:
+        """Take a request; it is written by ``write_request``, at once or when the connection is up."""
+        self.request_id = request_id
+        self.due = due
+        self.sent = sent
+        self.row_scope = scope
+        self.first_byte = 0
+
+    def write_request(self, now: int) -> None:
+        """Send the assigned request."""
+        lane = self.lane
+        self.stage = Stage.BUSY
+        self.wrote_ns = now
+        self.status = 0
+        self.seen_id = b""
+        self.content_length = -1
+        self.body_length = self.body_crc = self.head_bytes = 0
+        self.head_done = self.message_done = False
+        self.requests += 1
+        assert self.transport is not None
+        self.transport.write(lane.request_head + self.request_id + lane.request_tail)
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note a usable connection (after the handshake, where there is one) and send the request that waited for it."""
+        now = monotonic_ns()
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one by shape, not by class
+        if self.stage is Stage.CLOSED:  # given up while the handshake was finishing
+            self.transport.abort()
+            return
+        self.connected_ns = now
+        self.parser = httptools.HttpResponseParser(self)
+        self.lane.connected(self, now)
+        self.write_request(now)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; finish the request when its answer is whole."""
+        if self.stage is not Stage.BUSY:
+            if (
+                self.stage is Stage.IDLE
+            ):  # bytes that nobody asked for: the connection cannot be trusted any more
+                self.lane.unsolicited(self)
+            return
+        if not self.first_byte:
+            self.first_byte = monotonic_ns()
+        if not self.head_done:
+            self.head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail(Outcome.PROTOCOL_ERROR, "the peer switched protocols without being asked")
+            return
+        except httptools.HttpParserError as error:
+            self._fail(Outcome.PROTOCOL_ERROR, f"{type(error).__name__}: {error}"[:200])
+            return
+        if self.message_done:
+            self._finish()
+        elif not self.head_done and self.head_bytes > MAX_HEAD_BYTES:
+            self._fail(Outcome.PROTOCOL_ERROR, f"the header block is larger than {MAX_HEAD_BYTES} bytes")
+        elif self.body_length > self.lane.max_body:
+            self._fail(
+                Outcome.BODY_MISMATCH, f"the body is longer than the promised {self.lane.max_body} bytes"
+            )
+
+    def eof_received(self) -> bool:
+        """Let the transport close: a half-closed peer gets no more requests."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Classify what the close did to a request in flight; forget the connection."""
+        stage, self.stage = self.stage, Stage.CLOSED
+        self.parser = None
+        self.transport = None
+        lane = self.lane
+        lane.closed(self)
+        if stage is not Stage.BUSY:
+            return
+        now = monotonic_ns()
+        if self.head_done and exc is None and self.content_length == -1:  # the body ended with the connection
+            lane.done(self, self._judge(), now, "")
+            return
+        ended = classify.of_lost_connection(
+            reused=self.requests > 1, first_byte=bool(self.first_byte), since_sent_ns=now - self.wrote_ns
+        )
+        lane.done(self, ended, now, str(exc) if exc else "the peer closed the connection")
+
+    # -- llhttp callbacks ----------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A message after the answer was whole is trailing garbage."""
+        if self.message_done:
+            self.trailing = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep the few headers that are evidence."""
+        slot = _known.get(name)
+        if slot is None:
+            slot = _learn(name)
+        if slot == 0:
+            return
+        if slot == 1:
+            self.seen_id = value
+        elif slot == 2:
+            self.origin = value
+        elif slot == 3:
+            self.generation = value
+        elif slot == 4:
+            self.content_length = 0
+        else:
+            self.content_length = -2  # chunked: the end is in the message, not in the close
+
+    def on_headers_complete(self) -> None:
+        """Note the status; 1xx answers are not the answer (RFC 9110 section 15.2)."""
+        self.status = self.parser.get_status_code()
+        self.head_done = self.status >= 200
+
+    def on_body(self, body: bytes) -> None:
+        """Fold the body into length and checksum; it is not kept."""
+        self.body_length += len(body)
+        self.body_crc = zlib.crc32(body, self.body_crc)
+
+    def on_message_complete(self) -> None:
+        """Mark the answer whole; what follows in the same chunk is looked at before it counts."""
+        if self.status >= 200:
+            self.message_done = True
+            self.reusable = self.parser.should_keep_alive()  # llhttp forgets it with the next byte
+
+    # -- the end of a request ------------------------------------------------------------------------------------
+
+    def _judge(self) -> Outcome:
+        lane = self.lane
+        identity_ok = not lane.check_identity or self.seen_id == self.request_id
+        body_ok = (lane.expect_length < 0 or self.body_length == lane.expect_length) and (
+            lane.expect_crc < 0 or self.body_crc == lane.expect_crc
+        )
+        if identity_ok and body_ok and self.status == lane.expect_status:
+            return Outcome.OK
+        return classify.of_answer(
+            status=self.status, expected_status=lane.expect_status, identity_ok=identity_ok, body_ok=body_ok
+        )
+
+    def _finish(self) -> None:
+        if self.trailing:
+            self._fail(Outcome.PROTOCOL_ERROR, "bytes followed the end of the answer")
+            return
+        now = monotonic_ns()
+        lane = self.lane
+        keep = lane.keep and self.reusable
+        self.stage = Stage.IDLE
+        ended = self._judge()
+        lane.done(self, ended, now, "" if ended is Outcome.OK else self._mismatch())
+        if keep and now < self.expires_ns:
+            self.idle_since = now
+            lane.idle.append(self)
+        else:
+            self.close()
+
+    def _mismatch(self) -> str:
+        lane = self.lane
+        return (
+            f"status {self.status}, id {self.seen_id[:64].decode('latin-1')!r}, body {self.body_length} bytes crc32 {self.body_crc:08x}; "
+            f"expected status {lane.expect_status}, id {self.request_id.decode()!r}, "
+            f"body {lane.expect_length} bytes crc32 {max(lane.expect_crc, 0):08x}"
+        )
+
+    def _fail(self, ended: Outcome, error: str) -> None:
+        self.stage = Stage.IDLE
+        self.lane.done(self, ended, monotonic_ns(), error)
+        self.abort()
+
+    def give_up(self, ended: Outcome, error: str, now: int) -> None:
+        """End the request because a deadline passed."""
+        busy = self.stage is Stage.BUSY
+        if self.dial_task is not None and not busy:
+            self.dial_task.cancel()
+            self.stage = Stage.CLOSED
+            self.lane.done(self, ended, now, error)
+            return
+        self.stage = Stage.IDLE
+        self.lane.done(self, ended, now, error)
+        self.abort()
+
+    def close(self) -> None:
+        """Close in order, by our own wish."""
+        self.closed_by_us = True
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.closed_by_us = True
+        if self.transport is not None:
+            self.transport.abort()

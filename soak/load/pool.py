@@ -1,0 +1,164 @@
+"""The daemon's side of the load workers: starts them, tells them what to do, reads their reports, replaces the dead.
+
+A worker is a process of its own on the same host today. A dead one is replaced: the slots since its last report are
+``missed``, what it had in flight is ``client_resource``, and the run goes on with totals that still add up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from soak.errors import LabError
+from soak.load.traffic import LoadSlice
+from soak.measure.window import WorkerReport, from_line
+from soak.tasks import spawn
+
+_MAX_LINE = 16 * 1024 * 1024
+_MAX_REPLACEMENTS = 20
+
+
+class LoadPool:
+    """All load workers of a run. ``on_report`` gets every report, ``on_event`` what happened to the workers."""
+
+    def __init__(
+        self,
+        slices: Sequence[LoadSlice],
+        *,
+        log_path: Path,
+        on_report: Callable[[WorkerReport], None],
+        on_event: Callable[[str, dict[str, object]], None],
+    ) -> None:
+        self._slices = list(slices)
+        self._log_path = log_path
+        self._on_report = on_report
+        self._on_event = on_event
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._last: dict[int, WorkerReport] = {}
+        self._in_flight: dict[int, dict[str, int]] = {}
+        self._scope = (0, True)
+        self._stopping = False
+        self._replacements = 0
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process ids by worker number."""
+        return {k: p.pid for k, p in self._processes.items()}
+
+    async def start(self) -> None:
+        """Start every worker; they begin to send at the slices' ``t0_ns`` by themselves."""
+        with self._log_path.open("ab") as log:
+            for load in self._slices:
+                await self._spawn(load, log)
+        self._tasks = [
+            spawn(self._tend(load.worker), name=f"load-worker-{load.worker}") for load in self._slices
+        ]
+
+    async def _spawn(self, load: LoadSlice, log: IO[bytes]) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "soak.load.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+            limit=_MAX_LINE,
+        )
+        self._processes[load.worker] = process
+        self._write(process, load.to_json())
+        scope, steady = self._scope
+        if scope:
+            self._write(process, {"op": "scope", "id": scope, "steady": steady})
+
+    def _write(self, process: asyncio.subprocess.Process, command: dict[str, object]) -> None:
+        if process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.write(json.dumps(command).encode() + b"\n")
+
+    async def _tend(self, worker: int) -> None:
+        """Read a worker's reports to its end; replace it when that came too early."""
+        while True:
+            process = self._processes[worker]
+            finished = await self._read(worker, process)
+            code = await process.wait()
+            if finished or self._stopping:
+                return
+            self._replacements += 1
+            self._on_event(
+                "load.worker_died",
+                {"worker": worker, "pid": process.pid, "exit": code, "log": self._last_words()},
+            )
+            if self._replacements > _MAX_REPLACEMENTS:
+                raise LabError(
+                    f"load workers died {self._replacements} times; the last one ended with {code}: {self._last_words()}"
+                )
+            last = self._last.get(worker)
+            load = replace(
+                self._slices[worker],
+                from_second=last.second + 1 if last else 0,
+                lost=self._in_flight.get(worker, {}),
+            )
+            with self._log_path.open("ab") as log:
+                await self._spawn(load, log)
+            self._on_event("load.worker_replaced", {"worker": worker, "pid": self._processes[worker].pid})
+
+    async def _read(self, worker: int, process: asyncio.subprocess.Process) -> bool:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            try:
+                report = from_line(line)
+            except (ValueError, KeyError, TypeError) as error:
+                self._on_event("load.bad_report", {"worker": worker, "error": str(error)[:200]})
+                continue
+            self._last[worker] = report
+            self._in_flight[worker] = {w.traffic: w.in_flight for w in report.windows}
+            self._on_report(report)
+            if report.final:
+                return True
+        return False
+
+    def _last_words(self) -> str:
+        try:
+            return self._log_path.read_text(errors="replace")[-400:].strip()
+        except OSError as error:
+            return f"no log: {error}"
+
+    def beat(self) -> None:
+        """Tell every worker that the daemon lives."""
+        for process in self._processes.values():
+            self._write(process, {"op": "beat"})
+
+    async def enter_scope(self, scope: int, *, steady: bool) -> None:
+        """Have every worker stamp requests with this scope; returns once the pipes have taken it."""
+        self._scope = (scope, steady)
+        for process in self._processes.values():
+            self._write(process, {"op": "scope", "id": scope, "steady": steady})
+        for process in self._processes.values():
+            if process.stdin is not None and process.returncode is None:
+                try:
+                    await process.stdin.drain()
+                except ConnectionError:
+                    continue  # it died: _tend sees that and replaces it
+
+    def stop(self) -> None:
+        """Send no more; the workers finish what is in flight and report a last time."""
+        for process in self._processes.values():
+            self._write(process, {"op": "stop"})
+
+    async def wait(self) -> None:
+        """Wait until every worker has given its last report."""
+        await asyncio.gather(*self._tasks)
+
+    async def kill(self) -> None:
+        """End every worker at once."""
+        self._stopping = True
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.kill()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

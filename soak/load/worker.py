@@ -1,0 +1,94 @@
+"""The load worker's process: ``python -m soak.load.worker``. First line of stdin: a ``LoadSlice``. Then commands.
+
+Commands are JSON lines: ``{"op": "beat"}``, ``{"op": "scope", "id": 3, "steady": false}``, ``{"op": "stop"}``. One
+report a second goes to stdout as a line of JSON. End of stdin means that the daemon is gone: the worker ends at once.
+A reader that stands still never blocks the load: reports wait in a bounded buffer, then are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+import uvloop
+
+from soak.load.engine import Engine
+from soak.load.traffic import LoadSlice
+from soak.measure.window import WorkerReport, to_line
+from soak.tasks import cancel, spawn
+
+MAX_UNREAD_BYTES = 32 * 1024 * 1024
+_MAX_LINE = 4 * 1024 * 1024
+
+
+def raise_open_file_limit() -> int:
+    """Raise the soft limit of open files to the hard limit; returns it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+class _Outlet:
+    """Reports to the daemon, without ever waiting for it."""
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self._transport = transport
+        self.dropped = 0
+
+    def emit(self, report: WorkerReport) -> None:
+        """Send one report."""
+        if self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES and not report.final:
+            self.dropped += 1
+            return
+        self._transport.write(to_line(report))
+
+
+async def _commands(reader: asyncio.StreamReader, engine: Engine) -> None:
+    while line := await reader.readline():
+        command: dict[str, Any] = json.loads(line)
+        engine.heard()
+        if command["op"] == "scope":
+            engine.enter_scope(command["id"], steady=command["steady"])
+        elif command["op"] == "stop":
+            engine.stop()
+    os._exit(0)  # the daemon is gone: nobody is left to tell, and sockets close with the process
+
+
+async def serve() -> None:
+    """Read the slice, run it, report."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_MAX_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    write, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    load = LoadSlice.from_json(json.loads(await reader.readline()))
+    engine = Engine(load, _Outlet(write).emit)
+    engine.heard()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    commands = spawn(_commands(reader, engine), name="commands")
+    await engine.run()
+    await cancel(commands)
+    writer = asyncio.StreamWriter(write, protocol, None, loop)
+    await writer.drain()
+    write.close()
+
+
+def main() -> None:
+    """Run the worker. Signals of the terminal are the daemon's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    raise_open_file_limit()
+    uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main()
