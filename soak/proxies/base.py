@@ -116,6 +116,10 @@ class ProxyAdapter(Protocol):
         """Return the lines in a piece of the error log that say that a configuration was refused."""
         ...
 
+    def acceptances(self, log_text: str) -> Sequence[str] | None:
+        """Return the lines in a piece of the error log that say that a configuration was taken; None if it never says."""
+        ...
+
     def role(self, cmdline: str) -> ProcessRole:
         """Tell what a process is from its command line or title."""
         ...

@@ -1,0 +1,24 @@
+"""The running system under test: one proxy, its origins, and the processes that make them.
+
+``open_for_healing`` is what the guardian and ``soak heal`` call when no daemon is alive.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chaos.target import Healable
+
+__all__ = ["open_for_healing"]
+
+
+async def open_for_healing(run_dir: str) -> Healable:
+    """Open the lab of a run directory from its files alone; works for missing and torn files too."""
+    return _open(Path(run_dir))
+
+
+def _open(path: Path) -> Healable:
+    from soak.lab.sweep import LocalHealable  # noqa: PLC0415 - origins import this package too and must stay small
+    from soak.rundir import RunDir  # noqa: PLC0415 - same
+
+    return LocalHealable(RunDir(path.absolute()))

@@ -1,0 +1,212 @@
+"""The local lab: origins and one proxy as processes on loopback. Nothing to set up, nothing left behind.
+
+Wires its parts and owns the lifecycle; ``backends.py`` and ``proxy.py`` do what faults ask. Satisfies ``chaos.target.Target``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from certs.authority import Authority
+from chaos.model import Evidence
+from chaos.target import BackendStatus, Identity
+from soak.clock import Clock, SystemClock
+from soak.errors import LabError
+from soak.lab.backends import LocalBackends
+from soak.lab.proxy import LocalProxy
+from soak.lab.state import LabState
+from soak.lab.sweep import release
+from soak.lab.topology import ProxyAddress, choose_topology
+from soak.lab.vitals import look_at
+from soak.model import Vital
+from soak.plan import Plan
+from soak.proxies.base import SERVER_NAME, Capability
+from soak.proxies.catalog import adapter
+from soak.rundir import RunDir
+from soak.tasks import cancel, spawn
+
+_TEND_PERIOD_S = 10.0
+_REAP_TIMEOUT_S = 2.0
+_OF_ADAPTER = {"reload": Capability.RELOAD, "cert_rotate": Capability.CERT_ROTATE}
+_OF_LAB = frozenset({"backend_stop", "backend_pause"})
+
+OnEvent = Callable[[str, Mapping[str, Any]], None]
+"""Called with a dotted name and JSON: ``origin.died``, ``proxy.died``, ``proxy.log_trimmed``."""
+
+
+class LocalLab:
+    """One run's system under test.
+
+    ``on_event`` is called on the event loop. Construct, ``start``, use, ``stop``; a failed ``start`` has already stopped.
+    """
+
+    server_name = SERVER_NAME
+    """Host header and SNI of the proxied site."""
+
+    def __init__(self, run: RunDir, plan: Plan, *, on_event: OnEvent, clock: Clock | None = None) -> None:
+        """Find the proxy and choose the ports. Raises ``LabError`` or ``PlanError``; nothing is started or written."""
+        self._run = run
+        self._plan = plan
+        self._on_event = on_event
+        self._clock = clock or SystemClock()
+        self._adapter = adapter(plan.proxy.kind)
+        self.proxy_binary: Path = self._adapter.find_binary(plan.proxy.binary)
+        self.proxy_version = ""
+        """Version of the proxy, known from ``start`` on."""
+        self._topology = choose_topology(plan.lab.backends)
+        self._state = LabState(run)
+        self._backends = LocalBackends(
+            run,
+            self._topology.backends,
+            self._state,
+            self._clock,
+            on_event=on_event,
+            start_timeout_s=plan.lab.start_timeout,
+        )
+        self._started_proxy: LocalProxy | None = None
+        self._tending: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the origins, then the proxy; returns once a checked answer came through over TLS.
+
+        Raises ``LabError`` with the words of what did not come up; then nothing is left running.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        self._tending = spawn(self._tend(), name="tend-lab")
+
+    async def stop(self) -> Evidence:
+        """End everything at once. Idempotent; ``ok`` means that nothing is left."""
+        await cancel(self._tending)
+        children = self._backends.children()
+        if self._started_proxy is not None:
+            children += self._started_proxy.children()
+        for child in children:
+            child.expected_to_end = True
+        evidence = await release(self._run, self._clock)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REAP_TIMEOUT_S):
+                await asyncio.gather(*(child.process.wait() for child in children))
+        return evidence
+
+    @property
+    def proxy_address(self) -> ProxyAddress:
+        """Where clients reach the proxy."""
+        return self._topology.proxy
+
+    @property
+    def ca_file(self) -> Path:
+        """Root certificate of the run, for clients."""
+        return self._proxy.ca_file
+
+    async def vitals(self, at_s: float) -> list[Vital]:
+        """Look at the proxy with all its workers, and at each origin. ``at_s`` is stamped on the result."""
+        return await look_at([self._proxy.subject(), *self._backends.subjects()], at_s)
+
+    async def misbehave(self, name: str, **wish: float) -> None:
+        """Tell an origin to go wrong (fields of ``soak.lab.answers.Misbehaviour``); nothing: behave. Raises ``TargetError``."""
+        await self._backends.command(name, wish)
+
+    async def origin_stats(self, name: str) -> Mapping[str, Any]:
+        """Return what an origin counted itself: ``requests`` answered since it started, ``connections`` open now."""
+        return await self._backends.command(name, {"stats": True})
+
+    # chaos.target.Target
+
+    def supports(self, capability: str) -> bool:
+        """Whether the lab and its proxy can do this."""
+        needed = _OF_ADAPTER.get(capability)
+        return capability in _OF_LAB if needed is None else needed in self._adapter.capabilities
+
+    def backend_names(self) -> Sequence[str]:
+        """Return the names, in order."""
+        return self._backends.backend_names()
+
+    async def backend_status(self, name: str) -> BackendStatus:
+        """Look at one backend now."""
+        return await self._backends.backend_status(name)
+
+    async def backend_stop(self, name: str, identity: Identity, *, force: bool) -> None:
+        """End a backend."""
+        await self._backends.backend_stop(name, identity, force=force)
+
+    async def backend_start(self, name: str) -> Identity:
+        """Start a stopped backend on its old port."""
+        return await self._backends.backend_start(name)
+
+    async def backend_pause(self, name: str, identity: Identity) -> None:
+        """Suspend a backend."""
+        await self._backends.backend_pause(name, identity)
+
+    async def backend_resume(self, name: str, identity: Identity) -> None:
+        """Resume a suspended backend."""
+        await self._backends.backend_resume(name, identity)
+
+    async def proxy_identity(self) -> Identity:
+        """Return the identity of the proxy's main process."""
+        return await self._proxy.proxy_identity()
+
+    def generation(self) -> int:
+        """Return the config generation that was last asked for and accepted."""
+        return self._proxy.generation()
+
+    def serial(self) -> str:
+        """Return the serial of the certificate that is installed."""
+        return self._proxy.serial()
+
+    async def apply_generation(self, generation: int) -> Evidence:
+        """Render, validate, install, reload."""
+        return await self._proxy.apply_generation(generation)
+
+    async def apply_broken_config(self) -> Evidence:
+        """Have a broken configuration refused."""
+        return await self._proxy.apply_broken_config()
+
+    async def install_certificate(self, generation: int) -> Mapping[str, Any]:
+        """Issue and install a new certificate, reload."""
+        return await self._proxy.install_certificate(generation)
+
+    async def restore_proxy(self) -> Evidence:
+        """Go back to what was last seen to work."""
+        return await self._proxy.restore_proxy()
+
+    # inside
+
+    @property
+    def _proxy(self) -> LocalProxy:
+        if self._started_proxy is None:
+            raise LabError("the lab is not started; await start() first")
+        return self._started_proxy
+
+    async def _start(self) -> None:
+        self._run.lab.mkdir(parents=True, exist_ok=True)
+        self.proxy_version = await asyncio.to_thread(self._adapter.version, self.proxy_binary)
+        authority = await asyncio.to_thread(Authority.create, self._run.certs)
+        self._started_proxy = LocalProxy(
+            self._run,
+            self._plan.proxy,
+            self._topology,
+            self._state,
+            self._clock,
+            adapter=self._adapter,
+            binary=self.proxy_binary,
+            authority=authority,
+            on_event=self._on_event,
+            start_timeout_s=self._plan.lab.start_timeout,
+        )
+        await self._backends.start_all()
+        await self._started_proxy.start()
+
+    async def _tend(self) -> None:
+        """Keep the proxy's log bounded: an endless fault must not fill the disk."""
+        while True:
+            await self._clock.sleep(_TEND_PERIOD_S)
+            if cut := await asyncio.to_thread(self._proxy.log.trim):
+                self._on_event("proxy.log_trimmed", {"bytes": cut})

@@ -1,0 +1,303 @@
+"""Our backend: ``python -m soak.lab.origin --name b1 --port 0``. Says who it is, echoes the request id, misbehaves on command.
+
+``soak.lab.answers`` says what it answers; this file is the wire and the process. It must cost little, because it shares the machine with what is
+measured, so it is a raw protocol on uvloop and llhttp. It prints ``{"ready":true,"port":N}`` once it listens, ends at once on
+SIGTERM, and never outlives its parent.
+
+A pipe on stdin takes one JSON object a line (the fields of ``Misbehaviour``, or ``{"stats":true}``) and is answered on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import stat
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import httptools
+import uvloop
+
+from soak.lab.answers import MAX_BODY_BYTES, MAX_HEADER_BYTES, Answer, Origin, Request
+from soak.proxies.base import ID_HEADER
+
+_MAX_PIPELINED = 64
+_LINGER_S = 1.0
+_ID = ID_HEADER.lower().encode()
+_PR_SET_PDEATHSIG = 1
+
+
+class OriginProtocol(asyncio.Protocol):
+    """One connection: requests are parsed as they come, answers leave in order (RFC 9112 section 9.3.2)."""
+
+    def __init__(self, origin: Origin, loop: asyncio.AbstractEventLoop) -> None:
+        self._origin = origin
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._request = Request()
+        self._answers: deque[Answer] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writable = True
+        self._reading = True
+        self._deaf = False
+        """No further request is answered: the connection closes after the answers that are due."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._origin.connections += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
+        """Forget what was not sent."""
+        self._origin.connections -= 1
+        self._transport = None
+        self._answers.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then send what is due."""
+        if self._deaf:
+            return
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            if not self._deaf:
+                self._refuse(400)
+        self._send()
+
+    def pause_writing(self) -> None:
+        """Stop answering: the peer does not read."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Go on answering."""
+        self._writable = True
+        self._send()
+
+    def _feed(self, data: bytes) -> None:
+        while data:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The upgrade is declined by answering in HTTP/1.1 (RFC 9110 section 7.8); the rest is the next request.
+                data = data[upgrade.args[0] :]
+                self._parser = httptools.HttpRequestParser(self)
+            else:
+                return
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._request = Request()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the target."""
+        self._request.url += url
+        self._count_header(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take one header."""
+        self._count_header(len(name) + len(value))
+        lower = name.lower()
+        if lower == _ID:
+            self._request.request_id = value
+        elif lower == b"host":
+            self._request.has_host = True
+        elif lower == b"expect":
+            self._request.expects_continue = value.lower() == b"100-continue"
+        elif lower == b"content-length" and value.isdigit() and int(value) > MAX_BODY_BYTES:
+            self._request.refused = 413
+
+    def on_headers_complete(self) -> None:
+        """Refuse early, or ask for the body."""
+        request = self._request
+        request.method = self._parser.get_method()
+        request.http_1_0 = self._parser.get_http_version() == "1.0"
+        if request.refused and not self._deaf:
+            self._refuse(request.refused)
+        elif request.expects_continue and not self._answers and self._transport is not None:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        request = self._request
+        if self._deaf:
+            return
+        request.body_bytes += len(body)
+        if request.body_bytes > MAX_BODY_BYTES:
+            self._refuse(413)
+        elif request.url.endswith(b"/echo"):
+            request.body = request.body or []
+            request.body.append(body)
+
+    def on_message_complete(self) -> None:
+        """Answer the request."""
+        if self._deaf:
+            return
+        self._request.keep_alive = self._parser.should_keep_alive()
+        self._queue(self._request)
+        self._request = Request()  # so that a parse error after it does not carry its id
+
+    # answers
+
+    def _count_header(self, n: int) -> None:
+        self._request.header_bytes += n
+        if self._request.header_bytes > MAX_HEADER_BYTES and not self._deaf:
+            self._refuse(431)
+
+    def _refuse(self, status: int) -> None:
+        self._request.refused = status
+        self._queue(self._request)
+
+    def _queue(self, request: Request) -> None:
+        answer = self._origin.answer(request, self._loop.time())
+        self._deaf = answer.close
+        self._answers.append(answer)
+        if len(self._answers) > _MAX_PIPELINED and self._reading and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _send(self) -> None:
+        """Send all answers that are due, in order, as long as the socket takes them."""
+        while self._answers and self._writable and self._transport is not None:
+            answer = self._answers[0]
+            wait_s = answer.due - self._loop.time()
+            if wait_s > 0:
+                if self._timer is None or self._timer.cancelled():
+                    self._timer = self._loop.call_later(wait_s, self._wake)
+                return
+            self._answers.popleft()
+            self._write(self._transport, answer)
+        if not self._reading and len(self._answers) <= _MAX_PIPELINED // 2 and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._send()
+
+    def _write(self, transport: asyncio.Transport, answer: Answer) -> None:
+        if answer.reset:
+            _reset(transport)
+            self._answers.clear()
+            return
+        body = () if answer.omit_body else answer.body
+        if answer.cut and not answer.omit_body and answer.length:
+            whole = b"".join(body)
+            body, answer.close = (whole[: len(whole) // 2],), True
+        head = self._origin.head(answer)
+        if answer.length <= 16_384 or not body:
+            transport.write(b"".join((head, *body)))
+        else:
+            transport.writelines((head, *body))
+        if answer.close:
+            self._deaf = True
+            self._answers.clear()
+            self._close(transport, refused=answer.refused)
+
+    def _close(self, transport: asyncio.Transport, *, refused: bool) -> None:
+        """Close; after a refusal swallow what is still coming, or the reset would eat the answer (RFC 9112 9.6)."""
+        if not refused:
+            transport.close()
+            return
+        transport.write_eof()
+        self._timer = self._loop.call_later(_LINGER_S, transport.close)
+
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Close with RST instead of FIN: lingering for zero seconds."""
+    connection = transport.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
+
+
+class _Control(asyncio.Protocol):
+    """Commands on stdin, replies on stdout; the end of stdin is the end of the origin."""
+
+    def __init__(self, origin: Origin, end: Callable[[], None]) -> None:
+        self._origin = origin
+        self._end = end
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Obey each whole line."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            try:
+                reply = self._origin.command(json.loads(line))
+            except ValueError as error:
+                reply = {"error": f"not JSON: {error}"}
+            _say(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
+        """End: whoever commanded us is gone."""
+        self._end()
+
+
+def _say(value: Mapping[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.flush()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGKILL when the parent ends, however it ends (prctl(2)); a suspended process dies too."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+async def serve(name: str, host: str, port: int) -> None:
+    """Serve until SIGTERM, SIGINT or the end of a stdin pipe."""
+    loop = asyncio.get_running_loop()
+    origin = Origin(name)
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    server = await loop.create_server(
+        lambda: OriginProtocol(origin, loop), host, port, backlog=4096, reuse_address=True
+    )
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        await loop.connect_read_pipe(lambda: _Control(origin, ended.set), sys.stdin)
+    _say({"ready": True, "port": server.sockets[0].getsockname()[1]})
+    await ended.wait()
+    server.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one origin."""
+    parser = argparse.ArgumentParser(
+        prog="python -m soak.lab.origin", description="A backend of soak's labs."
+    )
+    parser.add_argument("--name", required=True, help="what it calls itself in X-Soak-Origin")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True, help="0: any free one")
+    parser.add_argument("--dir", default=None, help="working directory")
+    wish = parser.parse_args(argv)
+    die_with_parent()
+    if wish.dir is not None:
+        os.chdir(wish.dir)
+    try:
+        uvloop.run(serve(wish.name, wish.host, wish.port))
+    except OSError as error:
+        sys.stderr.write(f"origin {wish.name} cannot listen on {wish.host}:{wish.port}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,387 @@
+"""The proxy of a local lab: rendered, validated, started, reloaded, given certificates and broken files.
+
+Satisfies ``chaos.target.Proxy``. A file that goes live was accepted by the proxy's own validator before, except the one that
+is broken on purpose; what is on disk and what is remembered as current change together or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from certs.authority import Authority, Pair
+from certs.install import fingerprint_of, install_pair, serial_of, write_atomically
+from chaos.model import Evidence
+from chaos.target import Identity, IdentityChangedError, TargetError
+from soak.clock import NS, Clock
+from soak.errors import LabError
+from soak.lab.errorlog import ErrorLog
+from soak.lab.prober import Probe, ProbeError, trust
+from soak.lab.process import RUN_VARIABLE, Child, exit_words, signal_process, start_child, tail
+from soak.lab.state import LabState, marker_of
+from soak.lab.topology import Topology
+from soak.lab.vitals import Subject, executables_of
+from soak.plan import ProxyPlan
+from soak.proxies.base import SERVER_NAME, Capability, ProxyAdapter, ProxyModel
+from soak.rundir import RunDir
+
+_VALIDATE_TIMEOUT_S = 15.0
+_SAY_TIMEOUT_S = 2.0
+"""How long a proxy may take to say in its log what it made of a reload; traffic judges, so silence is no refusal."""
+_LOOK_TIMEOUT_S = 1.5
+_POLL_S = 0.02
+_SHOWN_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the proxy is told: a config generation and a certificate."""
+
+    generation: int
+    pair: Pair
+
+    @property
+    def serial(self) -> str:
+        """Serial of the leaf."""
+        return serial_of(self.pair.chain_pem)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the proxy made of a reload, by its own log."""
+
+    verdict: str
+    """``accepted``, ``refused``, ``nothing`` (silence) or ``gone`` (the process has ended)."""
+    refusals: Sequence[str] = ()
+    lines: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"said": self.verdict, "refusals": list(self.refusals), "log": list(self.lines)}
+
+
+class LocalProxy:
+    """The proxy as a process on loopback."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        plan: ProxyPlan,
+        topology: Topology,
+        state: LabState,
+        clock: Clock,
+        *,
+        adapter: ProxyAdapter,
+        binary: Path,
+        authority: Authority,
+        on_event: Callable[[str, Mapping[str, Any]], None],
+        start_timeout_s: float,
+    ) -> None:
+        self._run = run
+        self._plan = plan
+        self._topology = topology
+        self._state = state
+        self._clock = clock
+        self._adapter = adapter
+        self._binary = binary
+        self._authority = authority
+        self._on_event = on_event
+        self._start_timeout_s = start_timeout_s
+        self._directory = run.lab / "proxy"
+        self._candidate = run.lab / "candidate"
+        self._output = run.lab / "proxy.out"
+        self._current = Setting(1, authority.leaf(SERVER_NAME, topology.proxy.host))
+        self._seen_to_work = self._current
+        self._child: Child | None = None
+        self._lock = asyncio.Lock()
+        self.log = ErrorLog(adapter.error_log(self._directory))
+        self.ca_file = authority.ca_pem
+        self.certificate = run.certs / "site.pem"
+        self.key = run.certs / "site.key"
+
+    # lifecycle
+
+    async def start(self) -> None:
+        """Render, validate, install, start; returns once a checked answer came through it over TLS. Raises ``LabError``."""
+        await asyncio.to_thread(self._prepare_directories)
+        refused = await self._validate(self._current)
+        if refused is not None:
+            raise LabError(f"{self._adapter.name} refuses its configuration:\n{refused}")
+        await asyncio.to_thread(self._put_in_place, self._current)
+        argv = list(self._adapter.start_command(self._binary, self._directory))
+        self._state.intend("proxy", argv)
+        with marker_of(self._run).open("rb") as marker:
+            self._child = await start_child(
+                "proxy",
+                argv,
+                directory=self._run.lab,
+                run_id=self._run.id,
+                log=self._output,
+                stdin=marker,
+                stdout=None,
+                on_end=self._on_end,
+            )
+        self._state.started("proxy", self._child.identity)
+        await self._until_ready(self._child)
+        seen = await asyncio.to_thread(executables_of, self.subject())
+        self._state.started("proxy", self._child.identity, seen)
+
+    def children(self) -> list[Child]:
+        """Return the process started, if any."""
+        return [] if self._child is None else [self._child]
+
+    def subject(self) -> Subject:
+        """Return what the census of vitals looks at: the main process, its session, all descendants."""
+        identity: Identity = {} if self._child is None else self._child.identity
+        return Subject("proxy", identity, tree=True, role=self._adapter.role)
+
+    # chaos.target.Proxy
+
+    async def proxy_identity(self) -> Identity:
+        """Return the identity of the process that was started. Raises ``TargetError`` when it has ended."""
+        if self._child is None or not self._child.alive:
+            raise TargetError(f"the proxy has ended: {self._end_words()}")
+        return self._child.identity
+
+    def generation(self) -> int:
+        """Return the config generation that was last asked for and not refused."""
+        return self._current.generation
+
+    def serial(self) -> str:
+        """Return the serial of the certificate that is installed."""
+        return self._current.serial
+
+    async def apply_generation(self, generation: int) -> Evidence:
+        """Render this generation, validate it, put it in place and reload. ``ok`` is False when it was refused."""
+        async with self._lock:
+            await self._note_if_working()
+            return await self._apply(Setting(generation, self._current.pair))
+
+    async def apply_broken_config(self) -> Evidence:
+        """Put a broken file in place, ask for a reload, see it refused, put the good file back.
+
+        ``ok`` says that the validator or the log refused it and that the proxy did not take it.
+        """
+        async with self._lock:
+            words = await self._validate(self._current, broken=True)
+            try:
+                await asyncio.to_thread(self._write_files, self._directory, self._current, broken=True)
+                said = await self._reload()
+            finally:
+                await asyncio.to_thread(self._write_files, self._directory, self._current)
+            if said.verdict == "accepted":
+                await self._reload()
+        refused = said.verdict == "refused" or (words is not None and said.verdict == "nothing")
+        return Evidence(
+            ok=refused,
+            detail={"validator_refused": words is not None, "validator": words or "", **said.detail},
+            reason="" if refused else self._reason(said, "the broken configuration was not refused"),
+        )
+
+    async def install_certificate(self, generation: int) -> Mapping[str, Any]:
+        """Issue a leaf, install it atomically, reload with this generation. Raises ``TargetError`` when it was refused."""
+        async with self._lock:
+            await self._note_if_working()
+            old = self._current.serial
+            pair = await asyncio.to_thread(self._authority.leaf, SERVER_NAME, self._topology.proxy.host)
+            evidence = await self._apply(Setting(generation, pair))
+        if not evidence.ok:
+            raise TargetError(f"the new certificate was not taken: {evidence.reason}")
+        return {
+            "serial": serial_of(pair.chain_pem),
+            "fingerprint": fingerprint_of(pair.chain_pem),
+            "old_serial": old,
+            "reload": dict(evidence.detail),
+        }
+
+    async def restore_proxy(self) -> Evidence:
+        """Put the last configuration and certificate that a fresh client saw work back in place and reload."""
+        async with self._lock:
+            setting = self._seen_to_work
+            await asyncio.to_thread(self._put_in_place, setting)
+            said = await self._reload()
+            self._current = setting
+        ok = said.verdict in ("accepted", "nothing")
+        detail = {"generation": setting.generation, "serial": setting.serial, **said.detail}
+        return Evidence(ok=ok, detail=detail, reason="" if ok else self._reason(said, "refused"))
+
+    # inside
+
+    def _prepare_directories(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        marker_of(self._run).touch()
+
+    def _model(self, generation: int, directory: Path, *, broken: bool) -> ProxyModel:
+        in_place = directory == self._directory
+        return ProxyModel(
+            generation=generation,
+            listen_host=self._topology.proxy.host,
+            http_port=self._topology.proxy.http_port,
+            https_port=self._topology.proxy.https_port,
+            server_name=SERVER_NAME,
+            certificate=self.certificate if in_place else directory / "candidate.pem",
+            key=self.key if in_place else directory / "candidate.key",
+            backends=self._topology.backends,
+            workers=self._plan.workers,
+            directory=directory,
+            extra=self._plan.extra,
+            broken=broken,
+        )
+
+    def _write_files(self, directory: Path, setting: Setting, *, broken: bool = False) -> None:
+        """Write the rendered files, each atomically, the main one last."""
+        files = self._adapter.render(self._model(setting.generation, directory, broken=broken))
+        for name, text in reversed(list(files.items())):
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode(), mode=0o644)
+
+    def _put_in_place(self, setting: Setting) -> None:
+        install_pair(setting.pair.chain_pem, setting.pair.key_pem, certificate=self.certificate, key=self.key)
+        self._write_files(self._directory, setting)
+
+    async def _validate(self, setting: Setting, *, broken: bool = False) -> str | None:
+        """Let the proxy check the files in a directory apart. Returns None when it takes them, else its words."""
+        command = self._adapter.validate_command(self._binary, self._candidate)
+        if command is None:
+            return None
+        await asyncio.to_thread(self._write_candidate, setting, broken=broken)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=self._run.lab,
+                env={**os.environ, RUN_VARIABLE: self._run.id},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"'{command[0]}' does not run: {error.strerror or error}"
+        try:
+            async with asyncio.timeout(_VALIDATE_TIMEOUT_S):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            return f"'{' '.join(command)}' did not end within {_VALIDATE_TIMEOUT_S:g} s"
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+        if process.returncode == 0:
+            return None
+        words = output.decode(errors="replace").strip() or tail(self._adapter.error_log(self._candidate))
+        return words or f"'{' '.join(command)}' ended with {exit_words(process.returncode)} and said nothing"
+
+    def _write_candidate(self, setting: Setting, *, broken: bool) -> None:
+        shutil.rmtree(self._candidate, ignore_errors=True)
+        self._candidate.mkdir(mode=0o700)
+        install_pair(
+            setting.pair.chain_pem,
+            setting.pair.key_pem,
+            certificate=self._candidate / "candidate.pem",
+            key=self._candidate / "candidate.key",
+        )
+        self._write_files(self._candidate, setting, broken=broken)
+
+    async def _apply(self, setting: Setting) -> Evidence:
+        refused = await self._validate(setting)
+        if refused is not None:
+            return Evidence(
+                ok=False, detail={"validator": refused}, reason=f"refused by validation: {refused}"
+            )
+        taken = False
+        try:
+            await asyncio.to_thread(self._put_in_place, setting)
+            said = await self._reload()
+            taken = said.verdict in ("accepted", "nothing")
+        finally:
+            if taken:
+                self._current = setting
+            else:
+                await asyncio.to_thread(self._put_in_place, self._current)
+        detail = {"generation": setting.generation, "serial": setting.serial, **said.detail}
+        return Evidence(ok=taken, detail=detail, reason="" if taken else self._reason(said, "refused"))
+
+    async def _reload(self) -> Said:
+        """Send the signal and wait until the log says what came of it, at most 2 s."""
+        mark = self.log.mark()
+        child = self._child
+        try:
+            assert child is not None
+            signal_process(child.identity, self._adapter.reload_signal())
+        except IdentityChangedError:
+            return Said("gone")
+        deadline = self._clock.monotonic_ns() + int(_SAY_TIMEOUT_S * NS)
+        while True:
+            text = self.log.since(mark)
+            lines = text.splitlines()[-_SHOWN_LINES:]
+            if refusals := self._adapter.refusals(text):
+                return Said("refused", refusals[-_SHOWN_LINES:], lines)
+            if self._adapter.acceptances(text):
+                return Said("accepted", (), lines)
+            if not child.alive:
+                return Said("gone", (), lines)
+            if self._clock.monotonic_ns() > deadline:
+                return Said("nothing", (), lines)
+            await self._clock.sleep(_POLL_S)
+
+    async def _note_if_working(self) -> None:
+        """Remember the current setting as one to go back to, if a fresh client sees it work right now."""
+        if await self._look(_LOOK_TIMEOUT_S) is None:
+            self._seen_to_work = self._current
+
+    async def _look(self, timeout_s: float) -> str | None:
+        """Make one checked request over a fresh connection; returns None when all is as configured, else what is not."""
+        context = await asyncio.to_thread(trust, self._authority.ca_pem)
+        probe = Probe(self._topology.proxy, SERVER_NAME, context, timeout_s, timeout_s)
+        try:
+            serial = await probe.handshake()
+            answer = await probe.ask()
+        except ProbeError as error:
+            return str(error)
+        finally:
+            probe.close()
+        if serial != self._current.serial:
+            return f"the certificate with serial {serial} is served instead of {self._current.serial}"
+        expected = str(self._current.generation)
+        if Capability.MARKER in self._adapter.capabilities and answer.generation != expected:
+            return f"config generation {answer.generation!r} is served instead of {expected!r}"
+        return None
+
+    async def _until_ready(self, child: Child) -> None:
+        deadline = self._clock.monotonic_ns() + int(self._start_timeout_s * NS)
+        while True:
+            missing = await self._look(_LOOK_TIMEOUT_S)
+            if missing is None:
+                return
+            late = self._clock.monotonic_ns() > deadline
+            if not child.alive or late:
+                child.expected_to_end = True
+                why = f"it is not ready after {self._start_timeout_s:g} s ({missing})" if late else "it ended"
+                raise LabError(f"{self._adapter.name} did not come up: {why}: {self._end_words()}")
+            await self._clock.sleep(_POLL_S)
+
+    def _reason(self, said: Said, otherwise: str) -> str:
+        if said.verdict == "gone":
+            return f"the proxy has ended: {self._end_words()}"
+        return said.refusals[-1] if said.refusals and otherwise == "refused" else otherwise
+
+    def _end_words(self) -> str:
+        """Say how the process ended and what it said last, in its log and on its output."""
+        code = self._child.process.returncode if self._child is not None else None
+        said = "\n".join(text for text in (tail(self.log.path), tail(self._output)) if text)
+        return f"{exit_words(code)}; it said:\n{said}" if said else f"{exit_words(code)}; it said nothing"
+
+    def _on_end(self, child: Child) -> None:
+        if child.expected_to_end:
+            return
+        code = child.process.returncode
+        data = {"name": "proxy", "pid": child.process.pid, "exit": code, "how": exit_words(code)}
+        self._on_event("proxy.died", {**data, "words": self._end_words()})

@@ -1,0 +1,90 @@
+"""Where everything of a local lab listens: names, loopback addresses, ports that are free and stay usable.
+
+Ports lie outside the kernel's ephemeral range. Inside it, a client's outgoing connection could take the port of an origin
+that is down, so that the origin could not come back; or a connect to that closed port could be given the very same port
+as its source and reach itself.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from soak.errors import LabError
+from soak.proxies.base import BackendAddress
+
+LOOPBACK = "127.0.0.1"
+_LOWEST_PORT = 10_000
+_HIGHEST_PORT = 65_535
+_TRIES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyAddress:
+    """Where clients reach the proxy."""
+
+    host: str
+    http_port: int
+    https_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Addresses of one lab; they stay the same for the whole run."""
+
+    proxy: ProxyAddress
+    backends: tuple[BackendAddress, ...]
+
+
+def backend_names(count: int) -> tuple[str, ...]:
+    """Return ``b1``, ``b2``, ..."""
+    return tuple(f"b{i}" for i in range(1, count + 1))
+
+
+def choose_topology(backends: int) -> Topology:
+    """Choose free ports for the proxy and this many origins. Raises ``LabError`` when there are not enough."""
+    http_port, https_port, *ports = free_ports(backends + 2)
+    return Topology(
+        ProxyAddress(LOOPBACK, http_port, https_port),
+        tuple(
+            BackendAddress(name, LOOPBACK, port)
+            for name, port in zip(backend_names(backends), ports, strict=True)
+        ),
+    )
+
+
+def ephemeral_range() -> tuple[int, int]:
+    """Return the lowest and highest port that the kernel gives to outgoing connections."""
+    low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    return int(low), int(high)
+
+
+def free_ports(count: int, *, host: str = LOOPBACK, ephemeral: tuple[int, int] | None = None) -> list[int]:
+    """Return different ports that nobody listens on, outside the ephemeral range.
+
+    Drawn at random, so that two labs that start at once do not draw the same. Raises ``LabError``.
+    """
+    low, high = ephemeral or ephemeral_range()
+    candidates = [port for port in range(_LOWEST_PORT, _HIGHEST_PORT + 1) if not low <= port <= high]
+    if len(candidates) < count:
+        candidates = list(range(_LOWEST_PORT, _HIGHEST_PORT + 1))
+    draw = random.SystemRandom().sample(candidates, min(_TRIES, len(candidates)))
+    ports: list[int] = []
+    with ExitStack() as held:
+        for port in draw:
+            if len(ports) == count:
+                break
+            candidate = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            try:
+                candidate.bind((host, port))
+            except OSError:
+                continue
+            ports.append(port)
+    if len(ports) < count:
+        raise LabError(
+            f"only {len(ports)} of {count} ports are free on {host}; end what listens there and try again"
+        )
+    return ports
