@@ -11,7 +11,6 @@ import asyncio
 import gc
 import json
 import os
-import resource
 import signal
 import sys
 from typing import Any
@@ -19,19 +18,13 @@ from typing import Any
 import uvloop
 
 from soak.load.engine import Engine
+from soak.load.limits import raise_open_file_limit
 from soak.load.traffic import LoadSlice
 from soak.measure.window import WorkerReport, to_line
 from soak.tasks import cancel, spawn
 
 MAX_UNREAD_BYTES = 32 * 1024 * 1024
 _MAX_LINE = 4 * 1024 * 1024
-
-
-def raise_open_file_limit() -> int:
-    """Raise the soft limit of open files to the hard limit; returns it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
 
 
 class _Outlet:
