@@ -25,6 +25,7 @@ import psutil
 
 from soak.clock import Clock, SystemClock, iso_utc
 from soak.errors import RunStateError, StoreError, nearest
+from soak.lab.sweep import processes_of
 from soak.plan import Plan
 from soak.rundir import RunDir, soak_home
 
@@ -309,6 +310,18 @@ def _not_live(run: RunDir) -> str:
             f"'soak heal {run.id}' cleans up, 'soak report {run.id}' shows what it found"
         )
     return f"the run {run.id} is over; 'soak report {run.id}' shows it, 'soak start' begins another"
+
+
+def leftovers(run: RunDir) -> list[str]:
+    """Return what a dead run left behind, in words: processes, a stale socket. Empty for a live one and a clean one."""
+    if lock_holder(run) is not None:
+        return []
+    left = []
+    if run.lab.is_dir() and (processes := processes_of(run)):
+        left.append(f"{len(processes)} processes")
+    if run.socket.is_socket():
+        left.append("a stale socket")
+    return left
 
 
 # Room for a run
