@@ -1,0 +1,210 @@
+"""Every check of a verdict in the order of the report, and those that look at the traffic of the whole run.
+
+A check measures one thing and returns an ``Objective``, or ``NotJudged`` with the reason. Unwell seconds are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from soak.model import Outcome, Phase
+from soak.verdict import drifting, faulting
+from soak.verdict.facts import RunFacts
+from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
+
+_MISMATCHES = (Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH)
+
+
+def rate_held(f: RunFacts) -> Objective:
+    """Judge the share of slots that were sent. Dropped slots are the proxy's doing, missed ones are our own."""
+    scheduled = sum(t.scheduled for t in f.totals)
+    sent = sum(t.sent for t in f.totals)
+    missed = sum(t.missed for t in f.totals)
+    dropped = sum(t.dropped for t in f.totals) - sum(t.dropped for t in f.excused_totals)
+    limit = f.objectives.rate_held
+    value = sent / scheduled if scheduled else 0.0
+    word, reason = Word.PASS, ""
+    if scheduled and (scheduled - dropped) / scheduled < limit:
+        word = Word.FAIL
+        reason = (
+            f"{dropped} of {scheduled} slots were dropped, for too many requests were waiting for the proxy"
+        )
+    elif value < limit:
+        word = Word.INVALID
+        reason = f"only {value:.3%} of {scheduled} slots were sent: soak itself missed {missed} of them"
+    return Objective("rate_held", "sent / scheduled", value, limit, "share", word, reason)
+
+
+def success(f: RunFacts) -> Objective | NotJudged:
+    """Judge the share of ended requests that ended as promised; our own failures are left out."""
+    ok = failed = 0
+    for _, good, failures in f.judged():
+        ok += good
+        failed += failures.total() - failures[Outcome.CLIENT_RESOURCE]
+    if ok + failed == 0:
+        return NotJudged("success", "no request ended")
+    value, limit = ok / (ok + failed), f.objectives.success
+    if value >= limit:
+        return Objective("success", "ok / ended", value, limit, "share")
+    worst = Counter[Outcome]()
+    for _, _, failures in f.judged():
+        worst += failures
+    words = ", ".join(f"{n} {o}" for o, n in worst.most_common(3))
+    reason = f"only {value:.3%} of requests ended as promised; {words}{_first(f, worst)[0]}"
+    return Objective("success", "ok / ended", value, limit, "share", Word.FAIL, reason, *_first(f, worst)[1:])
+
+
+def _lost(f: RunFacts, name: str, limit: int, wanted: Callable[[int], bool], where: str) -> Objective:
+    """Judge the proxy's failures in some scopes, ``stale_reuse`` apart."""
+    lost = Counter[Outcome]()
+    for t, _, failures in f.judged():
+        if wanted(t.scope):
+            lost += Counter({o: n for o, n in failures.items() if o.is_proxy_failure})
+    n = lost.total()
+    if n <= limit:
+        return Objective(name, f"requests lost {where}", n, limit, "requests")
+    words = ", ".join(f"{k} {o}" for o, k in lost.most_common(3))
+    when, at_s, fault, evidence = _first(f, lost, wanted)
+    reason = f"{n} requests lost {where} (limit {limit}): {words}{when}"
+    return Objective(
+        name,
+        f"requests lost {where}",
+        n,
+        limit,
+        "requests",
+        Word.FAIL,
+        reason,
+        at_s,
+        fault,
+        evidence,
+    )
+
+
+def steady_failures(f: RunFacts) -> Objective:
+    """Judge that nothing fails while nothing is going on."""
+    limit = f.objectives.steady_failures
+    return _lost(f, "steady_failures", limit, lambda s: f.phase(s) is Phase.STEADY, "in phase steady")
+
+
+def transition_failures(f: RunFacts) -> Objective | NotJudged:
+    """Judge that reloads and rotations lose nothing. A scope that a disturbance shares is explained by that."""
+    kinds = {fault.id: fault.kind for fault in f.faults}
+    if not any(f.is_transition(k) for k in kinds.values()):
+        return NotJudged("transition_failures", "no reload or rotation in this run")
+
+    def wanted(scope: int) -> bool:
+        ids = f.scope_faults(scope)
+        return bool(ids) and all(f.is_transition(kinds.get(i, "")) for i in ids)
+
+    limit = f.objectives.transition_failures
+    return _lost(f, "transition_failures", limit, wanted, "to reloads and rotations")
+
+
+def stale_reuse(f: RunFacts) -> Objective | NotJudged:
+    """Judge the share of requests that met a kept connection as it closed; real clients repeat those."""
+    stale = ended = 0
+    for _, ok, failures in f.judged():
+        stale += failures[Outcome.STALE_REUSE]
+        ended += ok + failures.total()
+    if not ended:
+        return NotJudged("stale_reuse", "no request ended")
+    blind = sum(t.stale_non_idempotent for t in f.totals)
+    value, limit = stale / ended, f.objectives.stale_reuse
+    measured = f"stale_reuse / ended; {blind} of {stale} not idempotent, so no client may repeat them blindly"
+    if value <= limit:
+        return Objective("stale_reuse", measured, value, limit, "share")
+    when, at_s, fault, evidence = _first(f, [Outcome.STALE_REUSE])
+    reason = f"{stale} of {ended} requests met a connection that the proxy was closing ({value:.4%}, limit {limit:.4%}){when}"
+    return Objective("stale_reuse", measured, value, limit, "share", Word.FAIL, reason, at_s, fault, evidence)
+
+
+def mismatches(f: RunFacts) -> Objective:
+    """Judge that no answer was another request's, or had a wrong body."""
+    n = sum(failures[o] for _, _, failures in f.judged() for o in _MISMATCHES)
+    limit = f.objectives.mismatches
+    measured = "answers that were another request's, or had a wrong body"
+    if n <= limit:
+        return Objective("mismatches", measured, n, limit, "requests")
+    when, at_s, fault, evidence = _first(f, _MISMATCHES)
+    reason = f"{n} answers did not belong to their request or had a wrong body (limit {limit}){when}"
+    return Objective("mismatches", measured, n, limit, "requests", Word.FAIL, reason, at_s, fault, evidence)
+
+
+def self_healthy(f: RunFacts) -> Objective:
+    """Judge that soak itself was able to judge: alive, on time, with all its sums in order."""
+    share = f.stretches.seconds / f.elapsed_s if f.elapsed_s else 0.0
+    limit = f.self_limits.max_unwell
+    reasons: list[str] = []
+    at_s: float | None = None
+    if not any(t.sent for t in f.totals):
+        reasons.append("not one request was sent, so there is nothing to judge")
+    if share > limit:
+        at_s = f.unwell[0].from_s
+        reasons.append(
+            f"soak was unwell in {f.stretches.seconds} of {f.elapsed_s:.0f} s ({share:.1%}, limit {limit:.1%}), "
+            f"first at {clock(at_s)}: {f.unwell[0].reason}"
+        )
+    reasons += [
+        f"soak was unwell while {what} of {label(fault)} was to be seen" for fault, what in faulting.hidden(f)
+    ]
+    if ours := sum(c[Outcome.CLIENT_RESOURCE] for c in f.failures.values()):
+        reasons.append(f"{ours} requests failed for want of our own resources (client_resource)")
+    reasons += f.violations
+    reasons += [f"{n} {k.removeprefix('lost_')} records were lost by the store" for k, n in _holes(f)]
+    word = Word.INVALID if reasons else Word.PASS
+    measured = "unwell seconds / seconds"
+    return Objective("self_healthy", measured, share, limit, "share", word, "; ".join(reasons), at_s)
+
+
+def run_complete(f: RunFacts) -> Objective:
+    """Judge that the run came to an end that somebody wanted."""
+    value, limit = f.elapsed_s, f.length_s
+    of = f"{clock(value)} of {clock(limit)}"
+    reason = ""
+    if f.live:
+        reason = f"the run is still going: {of}"
+    elif f.ended is None:
+        reason = f"the run ended by itself after {of}: its daemon was killed or crashed"
+    elif (why := str(f.ended.get("reason", ""))) not in ("finished", "stopped"):
+        reason = f"the run ended early, after {of}: {why or 'nobody said why'}"
+    word = Word.INVALID if reason else Word.PASS
+    return Objective("run_complete", "length of the run", value, limit, "s", word, reason)
+
+
+def _holes(f: RunFacts) -> list[tuple[str, int]]:
+    return [(k, n) for k, n in sorted(f.counters.items()) if k.startswith("lost_") and n]
+
+
+def _first(
+    f: RunFacts, outcomes: Iterable[Outcome], wanted: Callable[[int], bool] = lambda _: True
+) -> tuple[str, float | None, int | None, tuple[str, ...]]:
+    """Return words for when and where the first of these failures was, its instant, fault, and evidence."""
+    kinds = set(outcomes)
+    found = [(w.second, scope, o, w) for (scope, o), w in f.firsts.items() if o in kinds and wanted(scope)]
+    if not found:
+        return "", None, None, ()
+    second, scope, outcome, first = min(found, key=lambda x: x[:3])
+    by_id = {fault.id: fault for fault in f.faults}
+    ids = [i for i in f.scope_faults(scope) if i in by_id]
+    under = f" under {' and '.join(label(by_id[i]) for i in ids)}" if ids else f" in phase {f.phase(scope)}"
+    words = f"; first a {outcome} of class {first.traffic} at {clock(second)}{under}"
+    look = [str(ids[0])] if ids else ["steady"]
+    if first.evidence is not None:
+        look.append(f"e{first.evidence}")
+    return words, float(second), ids[0] if ids else None, tuple(look)
+
+
+CHECKS: tuple[tuple[str, Callable[[RunFacts], Objective | NotJudged]], ...] = (
+    ("rate_held", rate_held),
+    ("success", success),
+    ("steady_failures", steady_failures),
+    ("transition_failures", transition_failures),
+    ("stale_reuse", stale_reuse),
+    ("mismatches", mismatches),
+    *faulting.CHECKS,
+    *drifting.CHECKS,
+    ("self_healthy", self_healthy),
+    ("run_complete", run_complete),
+)
+"""Names and checks, in the order of the report."""

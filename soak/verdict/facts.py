@@ -1,0 +1,325 @@
+"""Everything that a verdict and a report need to know of a run, gathered from its store in one go.
+
+Streams the store once and keeps sums, so memory does not grow with traffic. Decides nothing: the one judgement made
+here is arithmetic (which seconds are set apart because soak was unwell, which identity does not hold).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.model import FaultRecord, FaultShape
+from soak.measure.histogram import Histogram
+from soak.measure.ledger import Slots, broken_identities
+from soak.model import CertificateRecord, ConnectionStats, Outcome, Phase, Scope, Sighting, Unwell, Vital
+from soak.plan import ObjectivesPlan, Plan, SelfPlan
+from soak.store import SlotTotals, StoreReader
+from soak.store.schema import ROLLUP_S
+from soak.verdict.recovery import RecoveryTracker, TrafficRecovery
+
+Key = tuple[str, int]
+"""(traffic class, scope)."""
+Histograms = tuple[Histogram, Histogram, Histogram]
+"""Latency, service time, lag."""
+_RECOVERY_TIMEOUT_S = 30.0
+_LEAST_QUARTER_S = 10
+_MOST_SENTENCES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFailure:
+    """When a kind of failure was seen first in a scope, and the first evidence row that shows it."""
+
+    second: int
+    traffic: str
+    evidence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTotals:
+    """The load workers, summed."""
+
+    workers: int
+    cpu_s: float
+    rss_bytes: int
+    rss_max_bytes: int
+    loop_gap_max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Whole seconds in which soak was unwell, as joined half-open ranges in order."""
+
+    ranges: Sequence[tuple[int, int]] = ()
+
+    @property
+    def seconds(self) -> int:
+        """How many seconds are set apart."""
+        return sum(b - a for a, b in self.ranges)
+
+    def covers(self, second: int) -> bool:
+        """Whether this second is set apart."""
+        i = bisect_right(self.ranges, (second, math.inf)) - 1
+        return i >= 0 and self.ranges[i][0] <= second < self.ranges[i][1]
+
+    def overlap_s(self, from_s: float, to_s: float) -> float:
+        """Return how much of a stretch of time is set apart, in seconds."""
+        return sum(max(0.0, min(b, to_s) - max(a, from_s)) for a, b in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run as the store tells it."""
+
+    run: Mapping[str, Any]
+    objectives: ObjectivesPlan
+    self_limits: SelfPlan
+    recovery_timeout_s: float
+    length_s: float
+    elapsed_s: float
+    ended: Mapping[str, Any] | None
+    """``{"at_s", "reason", "dirty"}``; None while the run goes on, and for a run that was killed."""
+    live: bool
+    scopes: Mapping[int, Scope]
+    faults: Sequence[FaultRecord]
+    shapes: Mapping[str, str]
+    """Fault kind -> ``fault`` or ``transition``, as the daemon that ran them said (meta ``fault_shapes``)."""
+    totals: Sequence[SlotTotals]
+    excused_totals: Sequence[SlotTotals]
+    """The part of ``totals`` that lies in unwell seconds."""
+    failures: Mapping[Key, Counter[Outcome]]
+    excused_failures: Mapping[Key, Counter[Outcome]]
+    firsts: Mapping[tuple[int, Outcome], FirstFailure]
+    """First failure by scope and outcome, unwell seconds left out."""
+    in_flight: Mapping[str, int]
+    histograms: Mapping[str, Histograms]
+    quarters: tuple[Histogram, Histogram] | None
+    """Latency in the first and the last quarter of the run; None when it was too short."""
+    connections: ConnectionStats
+    worker: SelfTotals
+    unwell: Sequence[Unwell]
+    stretches: Stretches
+    sightings: Sequence[Sighting]
+    certificates: Sequence[CertificateRecord]
+    vitals: Sequence[Vital]
+    """Of the proxy."""
+    recoveries: Mapping[int, TrafficRecovery]
+    """By fault id, judged again from the store."""
+    violations: Sequence[str]
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    def is_transition(self, kind: str) -> bool:
+        """Whether a fault kind is a change without a revert."""
+        return self.shapes.get(kind) == FaultShape.TRANSITION
+
+    def phase(self, scope: int) -> Phase:
+        """Return the phase of a scope."""
+        known = self.scopes.get(scope)
+        return Phase.STEADY if known is None else known.phase
+
+    def scope_faults(self, scope: int) -> tuple[int, ...]:
+        """Return the ids of the faults of a scope."""
+        known = self.scopes.get(scope)
+        return () if known is None else known.faults
+
+    def judged(self) -> Iterator[tuple[SlotTotals, int, Counter[Outcome]]]:
+        """Yield (slots, ok, failures) by class and scope without the unwell seconds; slots are of the whole run."""
+        excused: Counter[Key] = Counter()
+        for t in self.excused_totals:
+            excused[t.traffic, t.scope] += t.ok
+        for t in self.totals:
+            key = (t.traffic, t.scope)
+            failures = self.failures.get(key, Counter()) - self.excused_failures.get(key, Counter())
+            yield t, t.ok - excused[key], failures
+
+
+def gather(reader: StoreReader, objectives: ObjectivesPlan | None = None, *, live: bool = False) -> RunFacts:
+    """Read a run. ``objectives`` replaces those of its plan. Raises ``StoreError`` or ``sqlite3.Error`` on a bad file."""
+    with reader.snapshot():
+        return _gather(reader, objectives, live=live)
+
+
+def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: bool) -> RunFacts:
+    stored = reader.meta("plan")
+    plan = None if stored is None else Plan.model_validate(stored)
+    run, ended = reader.meta("run", {}), reader.meta("ended")
+    newest = reader.last_second()
+    elapsed_s = float(ended["at_s"]) if ended else float(0 if newest is None else newest + 1)
+    unwell = list(reader.unwell())
+    stretches = stretches_of(unwell)
+    faults = list(reader.faults())
+    timeout_s = plan.chaos.recovery_timeout if plan else _RECOVERY_TIMEOUT_S
+    failures, excused, firsts = _failures(reader, stretches)
+    violations, in_flight = _identities(reader)
+    return RunFacts(
+        run=run,
+        objectives=objectives or (plan.objectives if plan else ObjectivesPlan()),
+        self_limits=plan.self_limits if plan else SelfPlan(),
+        recovery_timeout_s=timeout_s,
+        length_s=float(run.get("length_s") or (plan.length if plan else elapsed_s)),
+        elapsed_s=elapsed_s,
+        ended=ended,
+        live=live,
+        scopes={s.id: s for s in reader.scopes()},
+        faults=faults,
+        shapes=reader.meta("fault_shapes", {}),
+        totals=reader.totals(),
+        excused_totals=[t for a, b in stretches.ranges for t in reader.totals(a, b)],
+        failures=failures,
+        excused_failures=excused,
+        firsts=firsts,
+        in_flight=in_flight,
+        histograms=reader.histograms(),
+        quarters=_quarters(reader, elapsed_s),
+        connections=reader.connections(),
+        worker=_worker(reader),
+        unwell=unwell,
+        stretches=stretches,
+        sightings=list(reader.sightings()),
+        certificates=list(reader.certificates()),
+        vitals=list(reader.vitals("proxy")),
+        recoveries=judge_recoveries(reader, faults, stretches, timeout_s),
+        violations=violations,
+        counters=reader.counters(),
+    )
+
+
+def stretches_of(unwell: Iterable[Unwell]) -> Stretches:
+    """Round stretches out to whole seconds and join those that touch."""
+    ranges: list[tuple[int, int]] = []
+    for u in sorted(unwell, key=lambda u: u.from_s):
+        a, b = math.floor(u.from_s), max(math.ceil(u.to_s), math.floor(u.from_s) + 1)
+        if ranges and a <= ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], max(b, ranges[-1][1]))
+        else:
+            ranges.append((a, b))
+    return Stretches(tuple(ranges))
+
+
+def judge_recoveries(
+    reader: StoreReader, faults: Iterable[FaultRecord], stretches: Stretches, timeout_s: float
+) -> dict[int, TrafficRecovery]:
+    """Judge every fault's recovery from the stored seconds, as the daemon did while the run went on."""
+    waiting = sorted(
+        ((edges, f.id) for f in faults if (edges := edges_of(f))), key=lambda e: e[0][-1], reverse=True
+    )
+    tracker = RecoveryTracker()
+    out: dict[int, TrafficRecovery] = {}
+    for facts in reader.seconds():
+        while waiting and facts.second >= waiting[-1][0][-1] + timeout_s:
+            edges, fault = waiting.pop()
+            out[fault] = tracker.judge(edges, edges[-1] + timeout_s)
+        if not waiting:
+            break
+        tracker.add(
+            type(facts)(
+                *(facts.second, facts.sent, facts.done, facts.failed, facts.p99_s, facts.last_failure_due_s),
+                *(facts.in_flight, facts.steady, stretches.covers(facts.second)),
+            )
+        )
+    for edges, fault in waiting:
+        out[fault] = tracker.judge(edges, edges[-1] + timeout_s)
+    return out
+
+
+def edges_of(fault: FaultRecord) -> list[float]:
+    """Return the edges of a fault that ran: its injection and its revert."""
+    return [at_s for at_s in (fault.injected_s, fault.reverted_s) if at_s is not None]
+
+
+def _failures(
+    reader: StoreReader, stretches: Stretches
+) -> tuple[dict[Key, Counter[Outcome]], dict[Key, Counter[Outcome]], dict[tuple[int, Outcome], FirstFailure]]:
+    rows: dict[tuple[int, Outcome], int] = {}
+    for e in reader.evidence(limit=2**31):
+        if not stretches.covers(int(e.request.done_s)):
+            rows.setdefault((e.request.scope, e.request.outcome), e.id)
+    all_failures: dict[Key, Counter[Outcome]] = {}
+    excused: dict[Key, Counter[Outcome]] = {}
+    firsts: dict[tuple[int, Outcome], FirstFailure] = {}
+    for row in reader.failures():
+        key = (row.traffic, row.scope)
+        all_failures.setdefault(key, Counter()).update(row.outcomes)
+        if stretches.covers(row.second):
+            excused.setdefault(key, Counter()).update(row.outcomes)
+            continue
+        for outcome in row.outcomes:
+            what = (row.scope, outcome)
+            if what not in firsts:
+                firsts[what] = FirstFailure(row.second, row.traffic, rows.get(what))
+    return all_failures, excused, firsts
+
+
+def _identities(reader: StoreReader) -> tuple[list[str], dict[str, int]]:
+    """Check both identities for every class at every second; return the first breaks and what is in flight."""
+    slots: dict[str, Slots] = {}
+    done: Counter[str] = Counter()
+    flying: dict[tuple[int, str], int] = {}
+    broken: dict[str, str] = {}
+    workers = reader.worker_seconds()
+    said = next(workers, None)
+    for second, traffic, scheduled, sent, dropped, missed, ended in reader.class_seconds():
+        while said is not None and said.second <= second:
+            for name, n in said.in_flight.items():
+                flying[said.worker, name] = n
+            said = next(workers, None)
+        mine = slots.setdefault(traffic, Slots())
+        mine.scheduled += scheduled
+        mine.sent += sent
+        mine.dropped += dropped
+        mine.missed += missed
+        done[traffic] += ended
+        if traffic not in broken:
+            now = sum(n for (_, name), n in flying.items() if name == traffic)
+            if sentences := broken_identities(
+                f"class {traffic} at second {second}", mine, done[traffic], now
+            ):
+                broken[traffic] = "; ".join(sentences)
+    while said is not None:
+        for name, n in said.in_flight.items():
+            flying[said.worker, name] = n
+        said = next(workers, None)
+    in_flight: Counter[str] = Counter()
+    for (_, name), n in flying.items():
+        in_flight[name] += n
+    return list(broken.values())[:_MOST_SENTENCES], dict(in_flight)
+
+
+def _quarters(reader: StoreReader, elapsed_s: float) -> tuple[Histogram, Histogram] | None:
+    quarter = int(elapsed_s // 4)
+    if quarter < _LEAST_QUARTER_S:
+        return None
+    first_end, last_start = quarter, int(elapsed_s) - quarter
+    if quarter >= 2 * ROLLUP_S:  # whole spans are read from their roll-ups
+        first_end, last_start = first_end // ROLLUP_S * ROLLUP_S, -(-last_start // ROLLUP_S) * ROLLUP_S
+    return _merged(reader.latencies(0, first_end)), _merged(reader.latencies(last_start, int(elapsed_s)))
+
+
+def _merged(by_class: Mapping[str, Histogram]) -> Histogram:
+    out = Histogram()
+    for h in by_class.values():
+        out.merge(h)
+    return out
+
+
+def _worker(reader: StoreReader) -> SelfTotals:
+    cpu: dict[int, list[float]] = {}
+    rss: dict[int, int] = {}
+    most: Counter[int] = Counter()
+    gap_s = 0.0
+    for w in reader.worker_seconds():
+        times = cpu.setdefault(w.worker, [0.0])
+        if w.cpu_s < times[-1]:  # a worker that replaced a dead one starts from zero
+            times.append(0.0)
+        times[-1] = w.cpu_s
+        rss[w.worker] = w.rss_bytes
+        most[w.worker] = max(most[w.worker], w.rss_bytes)
+        gap_s = max(gap_s, w.loop_gap_s)
+    return SelfTotals(
+        len(rss), sum(sum(times) for times in cpu.values()), sum(rss.values()), sum(most.values()), gap_s
+    )
