@@ -71,6 +71,11 @@ def fingerprint_of(certificate: bytes) -> str:
     return _load(certificate).fingerprint(hashes.SHA256()).hex()
 
 
+def not_after_of(certificate: bytes) -> float:
+    """Return when a certificate ends to be valid, in seconds since the epoch. Raises ``ValueError`` for what is none."""
+    return _load(certificate).not_valid_after_utc.timestamp()
+
+
 def _load(certificate: bytes) -> x509.Certificate:
     if _PEM_MARK in certificate[:4096]:
         return x509.load_pem_x509_certificate(certificate)

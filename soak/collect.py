@@ -7,7 +7,7 @@ Knows no faults and no processes; everything it feeds is given to it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from soak.measure.facts import SecondFacts, facts_of
 from soak.measure.ledger import Ledger
@@ -21,53 +21,36 @@ from soak.watch import TrafficRecoveryWatch
 _MAX_WAITING_SECONDS = 120
 
 
-class Sink(Protocol):
-    """Where reports are kept: the store."""
-
-    def add_report(self, report: WorkerReport) -> None:
-        """Keep a report."""
-        ...
-
-    def add_unwell(self, unwell: Unwell) -> None:
-        """Keep an unwell stretch."""
-        ...
-
-
-class Guard(Protocol):
-    """The abort guard: fed requests and failures outside every fault."""
-
-    def feed(self, requests: int, failures: int) -> bool:
-        """Take one second; returns True when it trips now."""
-        ...
-
-
 class ReportBook:
-    """Fans reports out. ``on_event`` gets what workers noted and what was found out; ``on_abort`` that the guard tripped."""
+    """Fans reports out. ``on_event`` gets what workers noted and what was found out.
+
+    ``feed_guard`` gets requests and failures of each second outside every fault.
+    """
 
     def __init__(
         self,
         *,
         workers: int,
         limits: SelfPlan,
-        store: Sink,
+        keep_report: Callable[[WorkerReport], None],
+        keep_unwell: Callable[[Unwell], None],
         ledger: Ledger,
         observer: TrafficObserver,
         recovery: TrafficRecoveryWatch,
-        guard: Guard,
+        feed_guard: Callable[[int, int], None],
         on_report: Callable[[WorkerReport], None],
         on_event: Callable[[str, dict[str, Any]], None],
-        on_abort: Callable[[], None],
     ) -> None:
         self._workers = workers
         self._limits = limits
-        self._store = store
+        self._keep_report = keep_report
+        self._keep_unwell = keep_unwell
         self._ledger = ledger
         self._observer = observer
         self._recovery = recovery
-        self._guard = guard
+        self._feed_guard = feed_guard
         self._on_report = on_report
         self._on_event = on_event
-        self._on_abort = on_abort
         self._phases: dict[int, Phase] = {0: Phase.STEADY}
         self._waiting: dict[int, list[WorkerReport]] = {}
         self._judged = -1
@@ -82,7 +65,7 @@ class ReportBook:
 
     def add(self, report: WorkerReport) -> None:
         """Take one report."""
-        self._store.add_report(report)
+        self._keep_report(report)
         self._ledger.add(report)
         self._on_report(report)
         for sighting in report.sightings:
@@ -107,13 +90,13 @@ class ReportBook:
         self._observer.covered(second + 1.0)
         reason = unwell_because(reports, self._limits)
         if reason:
-            self._store.add_unwell(Unwell(float(second), second + 1.0, reason))
+            self._keep_unwell(Unwell(float(second), second + 1.0, reason))
             self._on_event("soak.unwell", {"second": second, "reason": reason})
         steady = all(self._phases.get(w.scope) is Phase.STEADY for r in reports for w in r.windows)
         facts: SecondFacts = facts_of(second, reports, steady=steady, unwell=bool(reason))
         self._recovery.add(facts)
-        if steady and not reason and self._guard.feed(facts.done, _proxy_failures(reports)):
-            self._on_abort()
+        if steady and not reason:
+            self._feed_guard(facts.done, _proxy_failures(reports))
         for sentence in self._ledger.violations():
             if sentence not in self._violations and len(self._violations) < 20:
                 self._violations.add(sentence)
