@@ -1,0 +1,511 @@
+"""The store keeps every record, merges workers exactly, never blocks its caller, and reads back whatever a run left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chaos.model import FaultOutcome, FaultRecord, Source
+from soak.errors import StoreError
+from soak.measure.facts import facts_of
+from soak.measure.histogram import Histogram
+from soak.model import (
+    CertificateRecord,
+    ConnectionStats,
+    Event,
+    Outcome,
+    Phase,
+    Scope,
+    Sighting,
+    SightKind,
+    SightVia,
+    Unwell,
+    Vital,
+)
+from soak.store import StoreReader, StoreWriter
+from soak.store.apply import Caps
+from soak.store.schema import ROLLUP_S, VERSION
+from tests.soak.synthetic import failed, histogram, report, stats, window
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.db"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[StoreWriter]:
+    with StoreWriter(path) as w:
+        w.add_scope(Scope(0, Phase.STEADY))
+        yield w
+
+
+def hist(*ms: float) -> Histogram:
+    h = Histogram()
+    for one in ms:
+        h.add(int(one * 1e6))
+    return h
+
+
+class TestRecords:
+    def test_come_back_as_they_were(self, path, writer):
+        """Every kind of record reads back equal to what was written."""
+        fault = FaultRecord(
+            3,
+            "reload",
+            "proxy",
+            Source.INJECT,
+            1.0,
+            1.1,
+            1.2,
+            None,
+            1.3,
+            0.2,
+            FaultOutcome.VERIFIED,
+            "",
+            {"active": {"g": 4}},
+        )
+        event = Event(1.5, 1e9, "origin.died", {"origin": "b1"})
+        vital = Vital(5.0, "proxy", 1000, 0.5, 9, 3, 1, {"pids": [1, 2]})
+        cert = CertificateRecord("aa", 2.0, "ff", 3)
+        unwell = Unwell(3.0, 4.5, "stopped")
+        scope = Scope(1, Phase.FAULT, (3, 4), 1.1)
+        writer.put_fault(fault)
+        writer.add_event(event)
+        writer.add_vital(vital)
+        writer.add_certificate(cert)
+        writer.add_unwell(unwell)
+        writer.add_scope(scope)
+        writer.set_meta("run", {"id": "x"})
+        writer.flush()
+        with StoreReader(path) as r:
+            assert [fault] == list(r.faults())
+            assert [event] == list(r.events()) == list(r.events("origin.died"))
+            assert [] == list(r.events("other"))
+            assert [vital] == list(r.vitals()) == list(r.vitals("proxy"))
+            assert [] == list(r.vitals("b1"))
+            assert [cert] == list(r.certificates())
+            assert [unwell] == list(r.unwell())
+            assert [Scope(0, Phase.STEADY), scope] == list(r.scopes())
+            assert {"id": "x"} == r.meta("run")
+            assert r.meta("nothing") is None
+
+    def test_a_fault_is_replaced_by_its_newer_state(self, path, writer):
+        """A fault is written at each step; the last word counts."""
+        early = FaultRecord(1, "reload", "proxy", Source.SCHEDULE, 1.0)
+        late = replace(early, injected_s=1.1, outcome=FaultOutcome.FAILED, reason="no")
+        writer.put_fault(early)
+        writer.put_fault(late)
+        writer.flush()
+        with StoreReader(path) as r:
+            assert [late] == list(r.faults())
+
+    def test_sightings_merge(self, path, writer):
+        """First is the earliest, last the latest, counts add up; value and via keep them apart."""
+        a = Sighting(SightKind.SERIAL, "aa", SightVia.TRAFFIC, 5.0, 6.0, 2)
+        writer.add_sighting(a)
+        writer.add_sighting(replace(a, first_s=2.0, last_s=3.0, count=1))
+        writer.add_sighting(replace(a, via=SightVia.PROBE))
+        writer.flush()
+        with StoreReader(path) as r:
+            assert [replace(a, first_s=2.0, count=3), replace(a, via=SightVia.PROBE)] == list(r.sightings())
+            assert [] == list(r.sightings(SightKind.ORIGIN))
+
+
+class TestWindows:
+    def test_two_workers_merge_into_one_row_exactly(self, path, writer):
+        """The same second, class and scope of two workers is one row, also when one comes a transaction later."""
+        first = window(
+            4, latency=hist(1, 2), outcomes={Outcome.OK: 98, Outcome.STATUS_5XX: 2}, last_failure_due_s=4.2
+        )
+        second = window(
+            4,
+            latency=hist(3),
+            outcomes={Outcome.STATUS_5XX: 1, Outcome.STALE_REUSE: 1},
+            sent=5,
+            scheduled=7,
+            dropped=1,
+            missed=1,
+            carried=1,
+            stale_non_idempotent=1,
+            last_failure_due_s=4.1,
+        )
+        writer.add_report(report(4, first))
+        writer.flush()
+        writer.add_report(report(4, second, worker=1))
+        writer.flush()
+        with StoreReader(path) as r:
+            (row,) = r.windows()
+            assert (107, 105, 1, 1, 1) == (row.scheduled, row.sent, row.dropped, row.missed, row.carried)
+            assert {Outcome.OK: 98, Outcome.STATUS_5XX: 3, Outcome.STALE_REUSE: 1} == row.outcomes
+            assert (4.2, 1, 204_800) == (row.last_failure_due_s, row.stale_non_idempotent, row.bytes_received)
+            assert hist(1, 2, 3).to_wire()[:2] == row.latency.to_wire()[:2]
+            assert hist(1, 2, 3).counts == row.latency.counts
+
+    def test_ranges_are_half_open(self, path, writer):
+        """``to_s`` is not included."""
+        for s in range(5):
+            writer.add_report(report(s, window(s)))
+        writer.flush()
+        with StoreReader(path) as r:
+            assert [1, 2] == [w.second for w in r.windows(1, 3)]
+            assert [1, 2] == [f.second for f in r.seconds(1, 3)]
+            assert [3, 4] == [w.second for w in r.worker_seconds(3)]
+            assert 4 == r.last_second()
+            assert ["get"] == r.classes()
+
+    def test_seconds_are_the_same_numbers_as_the_live_fold(self, path, writer):
+        """Recovery is judged live and offline from equal facts, client_resource and two workers included."""
+        reports = [
+            report(4, window(4, in_flight=2, latency=hist(1, 90), outcomes={Outcome.CLIENT_RESOURCE: 2})),
+            report(
+                4,
+                window(
+                    4, "post", scope=1, in_flight=3, outcomes={Outcome.STATUS_5XX: 1}, last_failure_due_s=4.5
+                ),
+                worker=1,
+            ),
+        ]
+        writer.add_scope(Scope(1, Phase.FAULT, (1,)))
+        for one in reports:
+            writer.add_report(one)
+        writer.flush()
+        with StoreReader(path) as r:
+            assert [facts_of(4, reports, steady=False)] == list(r.seconds())
+
+    def test_totals_and_failures(self, path, writer):
+        """Sums by class and scope, and the rows that hold failures."""
+        writer.add_report(
+            report(0, window(0), window(0, "post", scope=0, outcomes={Outcome.DNS: 3, Outcome.OK: 97}))
+        )
+        writer.add_report(report(1, window(1)))
+        writer.flush()
+        with StoreReader(path) as r:
+            assert [("get", 200, 200, 0), ("post", 100, 97, 3)] == [
+                (t.traffic, t.sent, t.ok, t.failed) for t in r.totals()
+            ]
+            assert [("get", 100)] == [(t.traffic, t.sent) for t in r.totals(1, 2)]
+            (row,) = r.failures()
+            assert ("post", 0, {Outcome.DNS: 3}) == (row.traffic, row.second, row.outcomes)
+
+    def test_a_worker_that_reports_a_second_twice_is_counted_once_where_it_is_a_gauge(self, path, writer):
+        """A final report for a second already reported adds events and replaces gauges."""
+        writer.add_report(report(1, window(1, in_flight=5)))
+        writer.add_report(
+            report(1, window(1, "post", in_flight=1), final=True, stats=stats(9), open_connections=2)
+        )
+        writer.flush()
+        with StoreReader(path) as r:
+            (w,) = r.worker_seconds()
+            assert ({"get": 5, "post": 1}, 2, stats(9).cpu_s) == (w.in_flight, w.open_connections, w.cpu_s)
+            assert ConnectionStats(10, 4, 6, 8, 2, 190) == r.connections()
+
+
+class TestHistograms:
+    def test_whole_run_equals_the_merge_of_all_windows(self, path):
+        """Rolled-up spans, open spans and late reports: nothing is lost or counted twice."""
+        expected = Histogram()
+        with StoreWriter(path) as w:
+            for s in [*range(0, 3 * ROLLUP_S, 7), 3, ROLLUP_S + 5]:
+                h = hist(1 + s % 50)
+                expected.merge(h)
+                w.add_report(report(s, window(s, latency=h, service=h, lag=h)))
+                if s % 70 == 0:
+                    w.flush()
+            w.flush()
+            with StoreReader(path) as r:
+                assert all(expected.counts == h.counts for h in r.histograms()["get"])
+        with StoreReader(path) as r:
+            assert all(expected.counts == h.counts for h in r.histograms()["get"])
+            assert all(expected.sum_ns == h.sum_ns for h in r.histograms()["get"])
+
+    def test_a_range_is_exact_at_its_ends(self, path):
+        """A range that begins and ends inside spans counts exactly its seconds."""
+        with StoreWriter(path) as w:
+            for s in range(0, 4 * ROLLUP_S, 5):
+                w.add_report(report(s, window(s, latency=hist(1.0))))
+            w.flush()
+        with StoreReader(path) as r:
+            for a, b in ((0, 5), (3, 4 * ROLLUP_S), (ROLLUP_S - 5, 3 * ROLLUP_S + 1), (0, ROLLUP_S), (7, 8)):
+                assert (
+                    len([s for s in range(0, 4 * ROLLUP_S, 5) if a <= s < b])
+                    == r.latencies(a, b)["get"].count
+                )
+
+    def test_a_writer_that_continues_a_store_leaves_no_half_span(self, path):
+        """A span begun by one writer and ended by another is still read in full."""
+        for part in (range(20), range(20, ROLLUP_S + 100, 10)):
+            with StoreWriter(path) as w:
+                for s in part:
+                    w.add_report(report(s, window(s, latency=hist(1.0), lag=hist(1.0))))
+        with StoreReader(path) as r:
+            latency, _, lag = r.histograms()["get"]
+            assert 20 + len(range(20, ROLLUP_S + 100, 10)) == latency.count == lag.count
+
+
+class TestEvidence:
+    def test_is_found_by_fault_phase_and_row(self, path, writer):
+        """Rows of a fault are those whose scope lists it."""
+        writer.add_scope(Scope(1, Phase.FAULT, (7,)))
+        writer.add_scope(Scope(2, Phase.RECOVERY, (7, 8)))
+        rows = [
+            failed(1, 0),
+            failed(2, 1),
+            failed(3, 2, first_byte_s=None, status=None, connection_age_s=None),
+        ]
+        writer.add_report(report(3, window(3), evidence=rows))
+        writer.flush()
+        with StoreReader(path) as r:
+            assert rows == [e.request for e in r.evidence()]
+            assert rows[1:] == [e.request for e in r.evidence(fault=7)]
+            assert rows[2:] == [e.request for e in r.evidence(fault=8)]
+            assert [] == list(r.evidence(fault=9))
+            assert [rows[1]] == [e.request for e in r.evidence(row=2)]
+            assert [rows[0]] == [e.request for e in r.evidence_in(Phase.STEADY)]
+            assert 1 == len(list(r.evidence(limit=1)))
+
+    def test_caps_count_what_they_turn_away(self, path):
+        """Disk stays bounded: overall, by scope, events and sighted values; what is dropped is counted."""
+        caps = Caps(evidence=5, evidence_per_scope=3, events=2, sighted_values=1)
+        with StoreWriter(path, caps=caps) as w:
+            for scope in (0, 1, 2):
+                many = [failed(i, scope, error="x" * 9999) for i in range(4)]
+                w.add_report(report(scope, window(scope), evidence=many, evidence_dropped=10))
+            for i in range(5):
+                w.add_event(Event(i, i, "e"))
+                w.add_sighting(Sighting(SightKind.GENERATION, str(i), SightVia.TRAFFIC, i, i, 3))
+        with StoreReader(path) as r:
+            scopes = [e.request.scope for e in r.evidence()]
+            assert [0, 0, 0, 1, 1] == sorted(scopes)
+            assert 500 == max(len(e.request.error) for e in r.evidence())
+            assert {"evidence_dropped": 37, "events_dropped": 3, "sightings_dropped": 12} == r.counters()
+
+
+class TestWriter:
+    def test_a_full_queue_turns_new_records_away_and_counts_them(self, path):
+        """The caller is never blocked; precious records are always taken, and the loss is in the store."""
+        w = StoreWriter(path, max_queue=3, commit_every_s=3600)
+        with w._wake:  # the writer cannot take the queue meanwhile
+            for s in range(5):
+                w._put(report(s, window(s)))
+            w.set_meta("ended", {"at_s": 5})
+        assert 2 == w.lost
+        w.close()
+        with StoreReader(path) as r:
+            assert [0, 1, 2] == [x.second for x in r.windows()]
+            assert {"lost_workerreport": 2} == r.counters()
+            assert {"at_s": 5} == r.meta("ended")
+
+    def test_commits_by_itself_within_its_pace(self, path):
+        """Nobody needs to flush."""
+        seen = threading.Event()
+        with StoreWriter(path, commit_every_s=0.01) as w:
+            w.set_meta("a", 1)
+            for _ in range(500):
+                with StoreReader(path) as r:
+                    if r.meta("a") == 1:
+                        seen.set()
+                        break
+                seen.wait(0.01)
+            assert seen.is_set()
+
+    def test_a_write_error_is_kept_told_and_raised(self, path):
+        """A disk that is full (here: a page limit) ends in ``failure`` and ``on_failure``, never in silence."""
+        told: list[StoreError] = []
+        w = StoreWriter(path, on_failure=told.append)
+        w.add_scope(Scope(0, Phase.STEADY))
+        w.flush()
+        w._db.execute("PRAGMA max_page_count = 1")
+        w.set_meta("big", "x" * 5_000_000)
+        with pytest.raises(StoreError, match="cannot be written any more: database or disk is full"):
+            w.flush()
+        assert told == [w.failure]
+        assert isinstance(told[0].__cause__, sqlite3.Error)
+        w.add_event(Event(0, 0, "late"))
+        assert 1 == w.lost
+        with pytest.raises(StoreError, match="any more"):
+            w.close()
+
+    def test_a_record_that_is_no_record_is_a_failure_too(self, path):
+        """Whatever ends the thread is told."""
+        w = StoreWriter(path)
+        w._put(object())
+        with pytest.raises(StoreError, match="any more"):
+            w.close()
+
+    def test_close_is_idempotent_and_later_records_count_as_lost(self, path):
+        """After close nothing is taken."""
+        w = StoreWriter(path)
+        w.close()
+        w.close()
+        w.set_meta("a", 1)
+        assert 1 == w.lost
+
+    def test_refuses_a_directory_that_is_not_there(self, tmp_path):
+        """One sentence, with the path."""
+        with pytest.raises(StoreError, match=r"nowhere/run\.db cannot be created"):
+            StoreWriter(tmp_path / "nowhere" / "run.db")
+
+    def test_refuses_a_foreign_and_a_broken_file(self, path):
+        """A writer never adds tables to somebody else's database."""
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE t(x)")
+        db.close()
+        with pytest.raises(StoreError, match="not a store of soak"):
+            StoreWriter(path)
+        path.write_bytes(b"not a database, but long enough to be read as one" * 100)
+        with pytest.raises(StoreError, match="cannot be used as a store"):
+            StoreWriter(path)
+
+
+class TestReader:
+    def test_refuses_what_is_not_a_store(self, path, tmp_path):
+        """Missing, foreign, garbage and newer files are each one clear sentence."""
+        with pytest.raises(StoreError, match="does not exist"):
+            StoreReader(path)
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE t(x)")
+        db.close()
+        with pytest.raises(StoreError, match="is not a store of soak"):
+            StoreReader(path)
+        garbage = tmp_path / "garbage.db"
+        garbage.write_bytes(b"?" * 5000)
+        with pytest.raises(StoreError, match="cannot be read as a store"):
+            StoreReader(garbage)
+        newer = tmp_path / "newer.db"
+        StoreWriter(newer).close()
+        db = sqlite3.connect(newer)
+        db.execute(f"PRAGMA user_version = {VERSION + 1}")
+        db.close()
+        with pytest.raises(
+            StoreError, match=f"has store version {VERSION + 1}; this soak reads up to {VERSION}"
+        ):
+            StoreReader(newer)
+
+    def test_a_snapshot_holds_still_while_the_run_goes_on(self, path, writer):
+        """Sums read one after the other agree, although the writer commits in between."""
+        writer.add_report(report(0, window(0)))
+        writer.flush()
+        with StoreReader(path) as r, r.snapshot():
+            assert 0 == r.last_second()
+            writer.add_report(report(1, window(1)))
+            writer.flush()
+            with r.snapshot():
+                assert 0 == r.last_second()
+        with StoreReader(path) as r:
+            assert 1 == r.last_second()
+
+    def test_a_finished_store_is_one_file(self, path, writer):
+        """Nothing but run.db is left to copy."""
+        writer.close()
+        assert [path.name] == [p.name for p in path.parent.iterdir()]
+
+    def test_reads_a_killed_run_up_to_its_last_commit(self, path):
+        """SIGKILL leaves the write-ahead log behind; what was committed is all there."""
+        kill_after_commit(path)
+        assert path.with_name("run.db-wal").stat().st_size > 0
+        with StoreReader(path) as r:
+            assert [0, 1, 2] == [w.second for w in r.windows()]
+            latency, service, lag = r.histograms()["get"]
+            assert 300 == latency.count == service.count == lag.count
+            assert "" == r.fallback
+
+    @pytest.mark.parametrize("killed", [True, False])
+    def test_reads_from_a_read_only_directory(self, killed):
+        """A killed run is copied with its log, a finished one opened as immutable; both knowingly."""
+        base = Path(tempfile.mkdtemp(prefix="soak-test-"))
+        try:
+            path = base / "run.db"
+            if killed:
+                kill_after_commit(path)
+                path.with_name("run.db-shm").unlink()
+            else:
+                with StoreWriter(path) as w:
+                    for s in range(3):
+                        w.add_report(report(s, window(s)))
+                make_wal_again(path)
+            for p in base.iterdir():
+                p.chmod(0o444)
+            base.chmod(0o555)
+            seconds, fallback = read_as_nobody(path)
+            assert "0 1 2" == seconds
+            assert (
+                "read from a copy with its write-ahead log" if killed else "read as an immutable file"
+            ) in fallback
+        finally:
+            base.chmod(0o755)
+            shutil.rmtree(base)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from soak.model import Phase, Scope
+from soak.store import StoreWriter
+from tests.soak.synthetic import report, window
+w = StoreWriter(Path(sys.argv[1]))
+w.add_scope(Scope(0, Phase.STEADY))
+for s in range(3):
+    w.add_report(report(s, window(s)))
+w.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+READ = """
+import os, sys
+from pathlib import Path
+from soak.store import StoreReader
+if os.geteuid() == 0:
+    os.setuid(65534)
+with StoreReader(Path(sys.argv[1])) as r:
+    print(*[w.second for w in r.windows()])
+    print(r.fallback)
+"""
+
+
+def kill_after_commit(path: Path) -> None:
+    """Let a real process write a store and be killed."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)], cwd=Path(__file__).parents[2], check=False
+    )
+    assert -signal.SIGKILL == done.returncode
+
+
+def make_wal_again(path: Path) -> None:
+    """Make sure that the header says WAL, as an older soak or another tool may have left it."""
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.close()
+
+
+def read_as_nobody(path: Path) -> tuple[str, str]:
+    """Read the store in a process that may not write beside it (root may write anywhere, so it steps down)."""
+    env = {**os.environ, "TMPDIR": "/tmp"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(READ), str(path)],
+        cwd=Path(__file__).parents[2],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = done.stdout.splitlines()
+    return first, second
+
+
+def test_histogram_of_the_builders_is_what_it_says():
+    """The tests' own builder counts n equal samples."""
+    assert 3 == histogram(3, 2.0).count
+    assert 0 == histogram(0, 2.0).count
