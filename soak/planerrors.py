@@ -183,7 +183,7 @@ def _show(value: object) -> str:
         return f"a mapping ({', '.join(map(str, list(value)[:4]))})"
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    text = repr(value)
+    text = repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

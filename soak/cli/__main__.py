@@ -1,0 +1,5 @@
+"""``python -m soak.cli``."""
+
+from soak.cli import main
+
+main()

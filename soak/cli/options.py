@@ -1,0 +1,71 @@
+"""Options that several commands share: which plan, and what adjusts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from soak.planfile import PRESETS, Overrides, load_plan
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def plan_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add PLAN and the flags that adjust it; the command gets the finished ``plan``."""
+
+    @wraps(command)
+    def with_plan(
+        *,
+        plan_file: Path | None,
+        preset: str | None,
+        hours: float | None,
+        minutes: float | None,
+        rate: float | None,
+        proxy: str | None,
+        lab: str | None,
+        every: tuple[str, ...],
+        seed: int | None,
+        **rest: Any,
+    ) -> int:
+        length_s, flag = _length(hours, minutes)
+        overrides = Overrides(length_s, flag, rate, seed, proxy, lab, every)
+        return command(load=lambda: load_plan(plan_file, preset, overrides), **rest)
+
+    for option in reversed(_OPTIONS):
+        with_plan = option(with_plan)
+    return with_plan
+
+
+def _length(hours: float | None, minutes: float | None) -> tuple[float | None, str]:
+    if hours is not None and minutes is not None:
+        raise click.UsageError(
+            f"both --hours {hours:g} and --minutes {minutes:g} were given; give one of them",
+            click.get_current_context(),
+        )
+    if minutes is not None:
+        return minutes * 60, "--minutes"
+    return (None if hours is None else hours * 3600), "--hours"
+
+
+_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
+    click.argument("plan_file", metavar="[PLAN.yaml]", required=False, type=click.Path(path_type=Path)),
+    click.option(
+        "--preset", metavar="|".join(PRESETS), help="A built-in plan; without one and without a file: day."
+    ),
+    click.option("--hours", type=float, metavar="H", help="Length of the run."),
+    click.option("--minutes", type=float, metavar="M", help="Length of the run."),
+    click.option("--rate", type=float, metavar="R", help="Requests per second."),
+    click.option("--proxy", metavar="NAME", help="The proxy under test: nginx."),
+    click.option("--lab", metavar="KIND", help="Where it runs: local (processes on loopback)."),
+    click.option(
+        "--every",
+        multiple=True,
+        metavar="FAULT=PERIOD[:HOLD]",
+        help="Add a series of faults, or replace that of the plan; may be repeated.",
+    ),
+    click.option("--seed", type=int, metavar="N", help="The same plan and seed give the same timeline."),
+)
