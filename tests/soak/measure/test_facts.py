@@ -1,0 +1,33 @@
+"""A second in seven numbers."""
+
+from __future__ import annotations
+
+from soak.measure.facts import SecondFacts, blamed, facts_of
+from soak.model import Outcome
+from tests.soak.synthetic import histogram, report, window
+
+
+def test_all_workers_and_classes_are_folded():
+    """Sums, the p99 of all latencies together, the latest failure, in flight by class and worker once each."""
+    reports = [
+        report(
+            3,
+            window(3, in_flight=2, last_failure_due_s=3.1, outcomes={Outcome.OK: 98, Outcome.DNS: 2}),
+            window(3, scope=1, in_flight=2, sent=1, outcomes={}, latency=histogram(0, 0)),
+            window(3, "post", in_flight=1, latency=histogram(100, 50.0)),
+        ),
+        report(3, window(3, in_flight=4, last_failure_due_s=3.7), worker=1),
+    ]
+    facts = facts_of(3, reports, steady=True, unwell=True)
+    assert SecondFacts(3, 301, 300, 2, facts.p99_s, 3.7, 7, steady=True, unwell=True) == facts
+    assert abs(facts.p99_s - 0.050) < 0.0005
+
+
+def test_our_own_failures_are_not_blamed():
+    """client_resource is ours; stale_reuse is a disturbance of traffic."""
+    assert 3 == blamed({Outcome.OK: 9, Outcome.CLIENT_RESOURCE: 5, Outcome.STALE_REUSE: 1, Outcome.DNS: 2})
+
+
+def test_a_second_without_reports_is_empty():
+    """No worker said anything."""
+    assert SecondFacts(5, 0, 0, 0, 0.0) == facts_of(5, [])
