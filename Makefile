@@ -1,0 +1,61 @@
+# make soak                     two minutes at 1,000 req/s against a real nginx, with chaos, then the verdict
+# make soak ARGS="--minutes 10" the same with other flags of 'soak start'
+# make test                     everything: lint, types, tests, coverage
+# make lint                     ruff and mypy alone
+# make clean                    remove what these made; runs (in SOAK_HOME) stay
+#
+# Another interpreter: make soak PYTHON=python3.12
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+
+# Settings of the user's pip that would make it install elsewhere, something else, or nothing. Where packages come
+# from (index, proxy, certificate) is the user's own business and is left alone.
+PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u PIP_NO_DEPS -u PIP_DRY_RUN \
+       -u PIP_CONSTRAINT -u PIP_REQUIREMENT -u PIP_EDITABLE -u PIP_NO_BUILD_ISOLATION -u PIP_REQUIRE_HASHES \
+       -u PIP_IGNORE_INSTALLED -u PIP_PRE -u PYTHONPATH -u PYTHONHOME \
+       $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := soak
+.DELETE_ON_ERROR:
+.PHONY: soak test lint clean install promtool
+
+soak: $(VENV)/.installed
+	@$(BIN)/soak start --preset quick $(ARGS)
+
+test: $(VENV)/.installed-dev promtool lint
+	@rm -f .coverage .coverage.*
+	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+install: $(VENV)/.installed
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "soak needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1);" \
+	       "name another one: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -m venv --clear $(VENV) || { \
+	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing soak into $(VENV) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing soak and what its tests need into $(VENV) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/.installed $@
+
+promtool: $(VENV)/.installed-dev
+	@.ci/promtool $(BIN)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find soak chaos certs tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
