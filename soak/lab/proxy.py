@@ -24,7 +24,7 @@ from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
 from soak.lab.prober import Probe, ProbeError, trust
 from soak.lab.process import RUN_VARIABLE, Child, exit_words, signal_process, start_child, tail
-from soak.lab.state import LabState, marker_of
+from soak.lab.state import LabState, marker_of, output_of
 from soak.lab.topology import Topology
 from soak.lab.vitals import Subject, executables_of
 from soak.plan import ProxyPlan
@@ -96,7 +96,7 @@ class LocalProxy:
         self._start_timeout_s = start_timeout_s
         self._directory = run.lab / "proxy"
         self._candidate = run.lab / "candidate"
-        self._output = run.lab / "proxy.out"
+        self._output = output_of(run)
         self._current = Setting(1, authority.leaf(SERVER_NAME, topology.proxy.host))
         self._seen_to_work = self._current
         self._child: Child | None = None
@@ -275,6 +275,7 @@ class LocalProxy:
                 with suppress(ProcessLookupError):
                     process.kill()
         if process.returncode == 0:
+            await asyncio.to_thread(shutil.rmtree, self._candidate, ignore_errors=True)  # it holds a key
             return None
         words = output.decode(errors="replace").strip() or tail(self._adapter.error_log(self._candidate))
         return words or f"'{' '.join(command)}' ended with {exit_words(process.returncode)} and said nothing"

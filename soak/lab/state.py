@@ -31,6 +31,11 @@ def marker_of(run: RunDir) -> Path:
     return run.lab / "proxy.stdin"
 
 
+def output_of(run: RunDir) -> Path:
+    """Return the file that the proxy gets as its output. A shell's background job loses its input, but not this."""
+    return run.lab / "proxy.out"
+
+
 @dataclass(slots=True)
 class ProcessEntry:
     """One process of the lab as recorded. ``identity`` is empty between the intent to spawn and the spawn."""

@@ -3,8 +3,9 @@
 A process is the run's when one of these holds (all from the kernel, none from a name):
 
 - it is a recorded identity (pid and start time of this boot), in a session that such a process leads, or its descendant;
-- its working directory is the lab's, and its environment carries the run's id, or its standard input is the run's
-  marker file, or it runs the recorded binary of the proxy, or its session is a recorded one whose leader is dead.
+- its working directory is the lab's, and its environment carries the run's id, or its standard input or output is the
+  file that the lab gave to the proxy, or it runs the recorded binary of the proxy, or its session is a recorded one whose
+  leader is dead.
 
 Nothing else is ever touched. A lab of its own is disposable, so healing it is ending it.
 """
@@ -22,7 +23,7 @@ from chaos.model import Evidence
 from chaos.target import IdentityChangedError, Target
 from soak.clock import NS, Clock, SystemClock
 from soak.lab.process import RUN_VARIABLE, ProcessRow, living, process_table, signal_process, tree_of
-from soak.lab.state import RecordedLab, marker_of, read_state
+from soak.lab.state import RecordedLab, marker_of, output_of, read_state
 from soak.rundir import RunDir
 
 _LIMIT_S = 5.0
@@ -79,7 +80,11 @@ def _is_marked(row: ProcessRow, run: RunDir, recorded: RecordedLab, table: dict[
         environment = Path(f"/proc/{row.pid}/environ").read_bytes()
         if f"{RUN_VARIABLE}={run.id}".encode() in environment.split(b"\0"):
             return True
-    if _link(row.pid, "fd/0") == os.path.realpath(marker_of(run)):
+    output = os.path.realpath(output_of(run))
+    if _link(row.pid, "fd/0") == os.path.realpath(marker_of(run)) or output in (
+        _link(row.pid, "fd/1"),
+        _link(row.pid, "fd/2"),
+    ):
         return True
     if _link(row.pid, "exe") in recorded.executables:
         return True

@@ -1,0 +1,55 @@
+"""Ports that are free and stay usable while an origin is down."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from soak.errors import LabError
+from soak.lab import topology
+from soak.lab.topology import choose_topology, ephemeral_range, free_ports
+
+
+def test_ports_differ_and_can_be_bound():
+    """Each of them is free right now."""
+    ports = free_ports(20)
+
+    assert 20 == len(set(ports))
+    for port in ports:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+
+
+def test_no_port_can_be_taken_by_an_outgoing_connection():
+    """A client's source port must never block the restart of an origin."""
+    low, high = ephemeral_range()
+
+    assert [] == [port for port in free_ports(50) if low <= port <= high]
+
+
+def test_when_all_ports_are_ephemeral_any_free_one_must_do():
+    """Some machines widen the range to everything."""
+    assert 3 == len(set(free_ports(3, ephemeral=(1024, 65_535))))
+
+
+def test_a_port_in_use_is_not_chosen(monkeypatch):
+    """What somebody listens on is passed over; too few left is a clear error."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(topology, "_LOWEST_PORT", port)
+        monkeypatch.setattr(topology, "_HIGHEST_PORT", port)
+        with pytest.raises(LabError, match=r"only 0 of 1 ports are free on 127\.0\.0\.1"):
+            free_ports(1)
+
+
+def test_a_lab_has_names_in_order_and_no_shared_port():
+    """b1, b2, ... and two ports of the proxy, all different, all on loopback."""
+    lab = choose_topology(3)
+    ports = {lab.proxy.http_port, lab.proxy.https_port, *(b.port for b in lab.backends)}
+
+    assert ["b1", "b2", "b3"] == [b.name for b in lab.backends]
+    assert 5 == len(ports)
+    assert {"127.0.0.1"} == {lab.proxy.host, *(b.host for b in lab.backends)}
