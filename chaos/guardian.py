@@ -149,9 +149,9 @@ async def spawn_guardian(
     """
     read_fd, write_fd = os.pipe()  # neither is inherited by other children, so end of file means our death
     log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    command = [sys.executable, "-m", "chaos.guardian", "--run", str(run_dir), "--pipe-fd", str(read_fd)]
-    command += ["--deadline-ns", str(deadline_ns), "--open", open_lab, "--log", str(log)]
+    command = _command(run_dir, open_lab, deadline_ns, log, read_fd)
     try:
+        # -P and cwd: a file in the user's directory must not shadow a module, and no directory is held busy
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -159,6 +159,7 @@ async def spawn_guardian(
             stderr=log_fd,
             pass_fds=(read_fd,),
             start_new_session=True,
+            cwd="/",
             env=env,
         )
     except BaseException:
@@ -180,6 +181,12 @@ async def spawn_guardian(
         words = await asyncio.to_thread(_last_words, log)
         raise GuardianError(f"the guardian did not start (exit code {code}): {words}")
     return guardian
+
+
+def _command(run_dir: Path, open_lab: str, deadline_ns: int, log: Path, read_fd: int) -> list[str]:
+    command = [sys.executable, "-P", "-m", "chaos.guardian", "--run", str(run_dir.absolute())]
+    command += ["--pipe-fd", str(read_fd), "--deadline-ns", str(deadline_ns)]
+    return [*command, "--open", open_lab, "--log", str(log.absolute())]
 
 
 def _last_words(log: Path) -> str:

@@ -114,9 +114,7 @@ async def heal(
         target = healable.target()
         if target is None:
             raise ValueError("a lab that is not disposable must offer a target to heal")
-        undos = []
-        for intent in contents.open_intents():
-            undos.append(await _undo(intent, target, registry, clock))
+        undos = [await _undo(intent, target, registry, clock) for intent in contents.open_intents()]
         return HealResult(tuple(undos), None, (*contents.damage, *_close(journal_path, contents, undos)))
 
 

@@ -311,12 +311,13 @@ class Lifecycle:
         self._call(it, lambda: self.on_dirty(f"#{it.id} {it.fault.name} on {it.record.target}: {problem}"))
 
     async def _recover(self, it: Instance) -> None:
-        """Wait until traffic has recovered from every edge of the fault."""
+        """Wait until traffic has recovered from every edge: injection, revert, and a transition's taking effect."""
         record = it.record
         if record.injected_s is None or it.dirty:
             return
         await self._stamp(it, self.scopes.recovery(it.id))
-        edges = [record.injected_s] if record.reverted_s is None else [record.injected_s, record.reverted_s]
+        in_effect_s = record.active_s if isinstance(it.fault, Transition) else None
+        edges = sorted(s for s in (record.injected_s, in_effect_s, record.reverted_s) if s is not None)
         timeout_s = self.limits.recovery_timeout_s
         watch = self._bounded(
             "recovery watch",
