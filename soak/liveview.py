@@ -268,21 +268,32 @@ def plain_line(s: Status) -> str:
 
 def event_text(name: str, data: Mapping[str, Any]) -> str:
     """Return an event as words: its name and the short values of its data."""
+    if name.startswith("fault.") and "kind" in data:
+        return _fault_text(name, data)
     words = [f"{key}={_short(value)}" for key, value in data.items() if value not in (None, "", [], {})]
     return " ".join([name, *words])[:200]
 
 
+def _fault_text(name: str, data: Mapping[str, Any]) -> str:
+    """Return ``#3 backend-down b2 finished: verified, recovered in 1.2 s``; the instants stand in the first column."""
+    what = f"#{data.get('fault', '')} {data['kind']} {data.get('target') or ''}".rstrip()
+    words = [str(data[key]) for key in ("outcome", "reason") if data.get(key)]
+    if data.get("outcome") and isinstance(data.get("recovery_s"), int | float):
+        words.insert(1, f"recovered in {_short(float(data['recovery_s']))} s")
+    text = f"{what} {name.removeprefix('fault.')}"
+    return f"{text}: {', '.join(words)}"[:200] if words else text
+
+
 def _short(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.3f}".rstrip("0").rstrip(".")
+        return f"{value:.3f}".rstrip("0").rstrip(".") or "0"
     text = str(value).replace("\n", " ")
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _at(at_s: float) -> str:
-    sign, whole = ("-", -at_s) if at_s < 0 else ("", at_s)
-    hours, rest = divmod(int(whole), 3600)
-    return f"{sign}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    hours, rest = divmod(max(0, int(at_s)), 3600)
+    return f"{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
 
 
 def _span(seconds: float) -> str:

@@ -10,14 +10,13 @@ import click
 
 from chaos.model import FaultOutcome
 from soak.cli.group import DURATION, SoakCommand, note, stdout_console
-from soak.errors import EXIT_DIRTY, EXIT_FAIL, EXIT_INVALID, EXIT_PASS, EXIT_USAGE, ControlError
+from soak.errors import EXIT_DIRTY, EXIT_FAIL, EXIT_INVALID, EXIT_PASS, ControlError
 from soak.runs import find_live, lock_holder
 
 STEPS = ("injected", "active", "reverted", "recovered")
 _EXIT = {
     FaultOutcome.VERIFIED: EXIT_PASS,
     FaultOutcome.FAILED: EXIT_FAIL,
-    FaultOutcome.SKIPPED: EXIT_USAGE,
     FaultOutcome.INCONCLUSIVE: EXIT_INVALID,
     FaultOutcome.DIRTY: EXIT_DIRTY,
 }
@@ -121,6 +120,8 @@ def inject(
     record = ControlClient(run).inject(
         fault, target=target, hold_s=hold_s, wait=not no_wait, overlap=overlap, on_event=teller.event
     )
+    if record.get("outcome") == FaultOutcome.SKIPPED:
+        raise ControlError(f"{fault} was not injected: {record.get('reason')}")
     if as_json:
         click.echo(json.dumps(record))
     elif no_wait:
