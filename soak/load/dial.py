@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from soak.load.lane import Lane
 
 _MAX_SERIALS = 256
+_MAX_ADDRESSES = 8
+_TLS_SHUTDOWN_S = 1.0
+"""How long a connection that we close waits for the peer's close_notify; a hung peer must not hold our files."""
 _serials: dict[bytes, str] = {}
 
 
@@ -38,58 +41,81 @@ def start(lane: Lane, connection: Http1Connection) -> None:
 
 
 async def _dial(lane: Lane, connection: Http1Connection) -> None:
-    loop = asyncio.get_running_loop()
     sock: socket.socket | None = None
     try:
-        family, address = await _resolve(loop, lane.spec.host, lane.spec.port)
-        connection.stage = Stage.CONNECTING
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        await loop.sock_connect(sock, address)
-        connection.stage = Stage.HANDSHAKING
-        if lane.context is None:
-            await loop.create_connection(lambda: connection, sock=sock)
-        else:
-            await loop.create_connection(
-                lambda: connection,
-                sock=sock,
-                ssl=lane.context,
-                server_hostname=lane.spec.server_name,
-                ssl_handshake_timeout=lane.engine.tls_timeout_s,
-            )
+        sock = await _connect(lane, connection)
+        await _bring_up(lane, connection, sock)
+        if connection.stage in (Stage.CONNECTING, Stage.HANDSHAKING):
+            raise ConnectionResetError("the peer closed the connection while it was being set up")  # noqa: TRY301
     except asyncio.CancelledError:
-        if sock is not None:
-            sock.close()
+        _discard(sock)
         raise
-    except (OSError, UnicodeError) as error:
-        if sock is not None:
-            sock.close()
+    except Exception as error:  # noqa: BLE001 -- a request must be booked whatever happens
+        _discard(sock)
         _failed(lane, connection, error)
     finally:
         connection.dial_task = None
 
 
-async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> tuple[int, Any]:
-    """Return family and address. Names are asked for again at each connect, so that a moved target is followed."""
+async def _connect(lane: Lane, connection: Http1Connection) -> socket.socket:
+    """Return a connected socket: of the addresses that the name has, the first that answers."""
+    loop = asyncio.get_running_loop()
+    addresses = await _resolve(loop, lane.spec.host, lane.spec.port)
+    connection.stage = Stage.CONNECTING
+    for left, (family, address) in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
+        sock: socket.socket | None = None
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            await loop.sock_connect(sock, address)
+        except BaseException as error:
+            _discard(sock)
+            if not left or not isinstance(error, OSError) or classify.is_our_fault(error):
+                raise
+        else:
+            return sock
+    raise socket.gaierror(socket.EAI_NONAME, f"{lane.spec.host!r} has no address")
+
+
+async def _bring_up(lane: Lane, connection: Http1Connection, sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    if lane.context is None:
+        await loop.create_connection(lambda: connection, sock=sock)
+        return
+    connection.stage = Stage.HANDSHAKING
+    await loop.create_connection(
+        lambda: connection,
+        sock=sock,
+        ssl=lane.context,
+        server_hostname=lane.spec.server_name,
+        ssl_handshake_timeout=lane.engine.tls_timeout_s,
+        ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
+    )
+
+
+def _discard(sock: socket.socket | None) -> None:
+    """Close a socket that no transport owns; one that a transport has taken over has been detached by it."""
+    if sock is not None and sock.fileno() >= 0:
+        sock.close()
+
+
+async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:
+    """Return families and addresses. Names are asked for again at each connect, so that a moved target is followed."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:
         infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = infos[0]
-        return family, address
-    return (socket.AF_INET if version == 4 else socket.AF_INET6), (host, port)
+        return [(info[0], info[4]) for info in infos[:_MAX_ADDRESSES]]
+    return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]
 
 
 def _failed(lane: Lane, connection: Http1Connection, error: Exception) -> None:
     stage, connection.stage = connection.stage, Stage.CLOSED
     if stage in (Stage.CLOSED, Stage.BUSY, Stage.IDLE):  # already booked: given up, or lost after it came up
         return
-    if isinstance(error, socket.gaierror | UnicodeError):
-        ended = Outcome.DNS
-    elif stage is Stage.HANDSHAKING:
-        ended = classify.of_handshake_error(error)
-    else:
-        ended = classify.of_connect_error(error)
+    ended = classify.of_dial_error(stage, error)
+    if ended is Outcome.CLIENT_RESOURCE and not isinstance(error, OSError):
+        lane.engine.internal_error(error)
     lane.done(connection, ended, monotonic_ns(), f"{type(error).__name__}: {error}"[:300])
 
 

@@ -11,6 +11,8 @@ import asyncio
 import heapq
 import os
 import ssl
+import sys
+import traceback
 from collections.abc import Callable
 from random import Random
 from time import monotonic_ns, process_time
@@ -31,6 +33,7 @@ _NS = 1_000_000_000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MAX_SEEN = 64
 _MAX_NOTES = 20
+_MAX_TRACEBACKS = 5
 _COALESCE_NS = 50_000
 """Above 20,000 wakes a second, slots are drained in small groups: a wake costs more than this much lag is worth."""
 _SWEEP_S = 0.1
@@ -76,6 +79,8 @@ class Engine:
         self._dead_man_ns = int(load.dead_man_s * _NS)
         self._pacing = True
         self._finished: asyncio.Future[None] = self._loop.create_future()
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self.internal_errors = 0
         self.lanes = self._build_lanes()
         self._heap = [(lane.pacer.due_ns, i) for i, lane in enumerate(self.lanes)]
         heapq.heapify(self._heap)
@@ -92,14 +97,18 @@ class Engine:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send until the slice's end, or ``stop``, then wait for what is in flight and emit the last report."""
+        """Send until the slice's end, or ``stop``, then wait for what is in flight and emit the last report.
+
+        Raises whatever went wrong in the pacing itself: an engine that cannot pace must die rather than stand still.
+        """
         self._loop.add_reader(self._timer.fd, self._wake)
-        sweep = self._loop.call_later(_SWEEP_S, self._sweep)
+        self._sweep_handle = self._loop.call_later(_SWEEP_S, self._sweep)
         self._arm()
         try:
             await self._finished
         finally:
-            sweep.cancel()
+            if self._sweep_handle is not None:
+                self._sweep_handle.cancel()
             self._loop.remove_reader(self._timer.fd)
             self._timer.close()
             for lane in self.lanes:
@@ -133,6 +142,12 @@ class Engine:
     # -- pacing --------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
+        try:
+            self._pace()
+        except Exception as error:  # noqa: BLE001 -- run() raises it
+            self._break_down(error)
+
+    def _pace(self) -> None:
         now = monotonic_ns()
         gap = now - self._armed_ns
         self._gap_ns = max(self._gap_ns, gap)
@@ -180,8 +195,21 @@ class Engine:
             self._close_window(final=True)
             self._finished.set_result(None)
 
+    def _break_down(self, error: Exception) -> None:
+        self._loop.remove_reader(self._timer.fd)
+        if not self._finished.done():
+            self._finished.set_exception(error)
+
     def _sweep(self) -> None:
         """Give up on what passed its deadline; look after idle connections; notice the end."""
+        try:
+            self._look_after()
+        except Exception as error:  # noqa: BLE001 -- run() raises it
+            self._break_down(error)
+        if not self._finished.done():
+            self._sweep_handle = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def _look_after(self) -> None:
         now = monotonic_ns()
         load = self.load
         connect_ns = int(load.connect_timeout_s * _NS)
@@ -204,8 +232,6 @@ class Engine:
         for lane in self.lanes:
             lane.tidy(now)
         self._finish_if_idle()
-        if not self._finished.done():
-            self._loop.call_later(_SWEEP_S, self._sweep)
 
     # -- used by lanes and connections ---------------------------------------------------------------------------
 
@@ -240,6 +266,15 @@ class Engine:
             return False
         self._evidence_by_outcome[ended] = taken + 1
         return True
+
+    def internal_error(self, error: BaseException) -> None:
+        """Count an exception that nobody expected; its traceback goes to stderr, the first few times."""
+        self.internal_errors += 1
+        self.note(
+            "load.internal_error", error=f"{type(error).__name__}: {error}"[:300], total=self.internal_errors
+        )
+        if self.internal_errors <= _MAX_TRACEBACKS:
+            traceback.print_exception(error, file=sys.stderr)
 
     def note(self, name: str, **data: object) -> None:
         """Have an event recorded; a few per second at most."""

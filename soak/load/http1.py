@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 64 * 1024
 """An answer whose header block is larger is a protocol error (nginx and HAProxy send at most 32 KiB)."""
+_FRAMING_PER_BODY_BYTE = 8
+"""A chunked body of one-byte chunks needs 6 bytes for each; endless trailers and chunk extensions need more."""
 _MAX_LEARNED_NAMES = 512
 
 _WANTED = {
@@ -47,6 +49,7 @@ class Http1Connection(asyncio.Protocol):
     """A connection of one traffic class, from connect to close."""
 
     __slots__ = (
+        "__weakref__",
         "body_crc",
         "body_length",
         "closed_by_us",
@@ -57,7 +60,6 @@ class Http1Connection(asyncio.Protocol):
         "expires_ns",
         "first_byte",
         "generation",
-        "head_bytes",
         "head_done",
         "id",
         "idle_since",
@@ -65,6 +67,7 @@ class Http1Connection(asyncio.Protocol):
         "message_done",
         "origin",
         "parser",
+        "raw_bytes",
         "request_id",
         "requests",
         "resumed",
@@ -106,7 +109,7 @@ class Http1Connection(asyncio.Protocol):
         self.content_length = -1
         self.body_length = 0
         self.body_crc = 0
-        self.head_bytes = 0
+        self.raw_bytes = 0
         self.head_done = False
         self.message_done = False
         self.trailing = False
@@ -130,7 +133,7 @@ class Http1Connection(asyncio.Protocol):
         self.status = 0
         self.seen_id = b""
         self.content_length = -1
-        self.body_length = self.body_crc = self.head_bytes = 0
+        self.body_length = self.body_crc = self.raw_bytes = 0
         self.head_done = self.message_done = False
         self.requests += 1
         assert self.transport is not None
@@ -160,8 +163,7 @@ class Http1Connection(asyncio.Protocol):
             return
         if not self.first_byte:
             self.first_byte = monotonic_ns()
-        if not self.head_done:
-            self.head_bytes += len(data)
+        self.raw_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -172,15 +174,20 @@ class Http1Connection(asyncio.Protocol):
             return
         if self.message_done:
             self._finish()
-        elif not self.head_done and self.head_bytes > MAX_HEAD_BYTES:
-            self._fail(Outcome.PROTOCOL_ERROR, f"the header block is larger than {MAX_HEAD_BYTES} bytes")
+        elif self.status == 101:
+            self._fail(Outcome.PROTOCOL_ERROR, "the peer switched protocols without being asked")
+        elif self.raw_bytes > MAX_HEAD_BYTES + _FRAMING_PER_BODY_BYTE * self.body_length:
+            what = "framing is" if self.head_done else "header block is"
+            self._fail(Outcome.PROTOCOL_ERROR, f"the {what} larger than {MAX_HEAD_BYTES} bytes")
         elif self.body_length > self.lane.max_body:
             self._fail(
                 Outcome.BODY_MISMATCH, f"the body is longer than the promised {self.lane.max_body} bytes"
             )
 
     def eof_received(self) -> bool:
-        """Let the transport close: a half-closed peer gets no more requests."""
+        """Let the transport close: a half-closed peer gets no more requests, from this very moment."""
+        if self.stage is Stage.IDLE:
+            self.stage = Stage.CLOSED
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -223,13 +230,17 @@ class Http1Connection(asyncio.Protocol):
             self.generation = value
         elif slot == 4:
             self.content_length = 0
-        else:
-            self.content_length = -2  # chunked: the end is in the message, not in the close
+        elif b"chunked" in value.lower():
+            self.content_length = -2  # the end is in the message, not in the close (RFC 9112 section 6.3)
 
     def on_headers_complete(self) -> None:
         """Note the status; 1xx answers are not the answer (RFC 9110 section 15.2)."""
         self.status = self.parser.get_status_code()
-        self.head_done = self.status >= 200
+        if self.status >= 200:
+            self.head_done = True
+        else:
+            self.seen_id = self.origin = self.generation = b""
+            self.content_length = -1
 
     def on_body(self, body: bytes) -> None:
         """Fold the body into length and checksum; it is not kept."""
@@ -262,15 +273,16 @@ class Http1Connection(asyncio.Protocol):
             return
         now = monotonic_ns()
         lane = self.lane
-        keep = lane.keep and self.reusable
-        self.stage = Stage.IDLE
         ended = self._judge()
         lane.done(self, ended, now, "" if ended is Outcome.OK else self._mismatch())
-        if keep and now < self.expires_ns:
+        if lane.keep and self.reusable and now < self.expires_ns:
+            self.stage = Stage.IDLE
             self.idle_since = now
             lane.idle.append(self)
-        else:
-            self.close()
+            return
+        self.close()
+        if lane.keep and not self.reusable:  # the answer said close: the peer's decision, not ours
+            self.closed_by_us = False
 
     def _mismatch(self) -> str:
         lane = self.lane
@@ -281,30 +293,28 @@ class Http1Connection(asyncio.Protocol):
         )
 
     def _fail(self, ended: Outcome, error: str) -> None:
-        self.stage = Stage.IDLE
+        self.stage = Stage.CLOSED
         self.lane.done(self, ended, monotonic_ns(), error)
         self.abort()
 
     def give_up(self, ended: Outcome, error: str, now: int) -> None:
-        """End the request because a deadline passed."""
-        busy = self.stage is Stage.BUSY
-        if self.dial_task is not None and not busy:
+        """End the request because a deadline passed, whether its connection is up or still being made."""
+        self.stage = Stage.CLOSED
+        if self.transport is None and self.dial_task is not None:
             self.dial_task.cancel()
-            self.stage = Stage.CLOSED
-            self.lane.done(self, ended, now, error)
-            return
-        self.stage = Stage.IDLE
         self.lane.done(self, ended, now, error)
         self.abort()
 
     def close(self) -> None:
-        """Close in order, by our own wish."""
+        """Close in order, by our own wish. What still comes is of no interest."""
+        self.stage = Stage.CLOSED
         self.closed_by_us = True
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
 
     def abort(self) -> None:
         """Close at once."""
+        self.stage = Stage.CLOSED
         self.closed_by_us = True
         if self.transport is not None:
             self.transport.abort()

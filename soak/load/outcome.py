@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import ssl
 from enum import IntEnum
 
@@ -32,14 +33,27 @@ _OUR_FAULT = frozenset(
 _UNREACHABLE = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EACCES, errno.EPERM}
 )
-_RESET = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
+
+
+def is_our_fault(error: BaseException) -> bool:
+    """Whether this machine ran out of files, ports or buffers."""
+    return isinstance(error, OSError) and error.errno in _OUR_FAULT
+
+
+def of_dial_error(stage: Stage, error: BaseException) -> Outcome:
+    """Classify why a connection did not come up. What is no error of the network is a fault of our own."""
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return Outcome.DNS
+    if not isinstance(error, OSError):
+        return Outcome.CLIENT_RESOURCE
+    return of_handshake_error(error) if stage is Stage.HANDSHAKING else of_connect_error(error)
 
 
 def of_connect_error(error: BaseException) -> Outcome:
     """Classify a failed TCP connect."""
-    code = error.errno if isinstance(error, OSError) else None
-    if code in _OUR_FAULT:
+    if is_our_fault(error):
         return Outcome.CLIENT_RESOURCE
+    code = error.errno if isinstance(error, OSError) else None
     if code == errno.ECONNREFUSED:
         return Outcome.CONNECT_REFUSED
     if code in _UNREACHABLE:
@@ -57,7 +71,7 @@ def of_handshake_error(error: BaseException) -> Outcome:
         isinstance(error, ConnectionAbortedError) and "longer than" in str(error)
     ):
         return Outcome.TLS_TIMEOUT
-    if isinstance(error, OSError) and error.errno in _OUR_FAULT:
+    if is_our_fault(error):
         return Outcome.CLIENT_RESOURCE
     return Outcome.TLS_HANDSHAKE
 
@@ -73,7 +87,9 @@ def of_lost_connection(*, reused: bool, first_byte: bool, since_sent_ns: int) ->
 
 def of_timeout(stage: Stage, *, first_byte: bool) -> Outcome:
     """Classify a deadline that passed."""
-    if stage <= Stage.CONNECTING:
+    if stage is Stage.RESOLVING:
+        return Outcome.DNS
+    if stage is Stage.CONNECTING:
         return Outcome.CONNECT_TIMEOUT
     if stage is Stage.HANDSHAKING:
         return Outcome.TLS_TIMEOUT
@@ -96,8 +112,3 @@ def of_answer(*, status: int, expected_status: int, identity_ok: bool, body_ok: 
     if not body_ok:
         return Outcome.BODY_MISMATCH
     return Outcome.OK
-
-
-def is_reset(error: BaseException | None) -> bool:
-    """Whether a connection ended by a reset rather than by an orderly end of stream."""
-    return isinstance(error, OSError) and error.errno in _RESET

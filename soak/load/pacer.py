@@ -32,8 +32,8 @@ def skip_to(pacer: Pacer, instant_ns: int) -> None:
 
 
 def exact_rate(rate: float) -> Fraction:
-    """Return requests per second as a fraction, so that 850 of 1,000 is exactly 17/20."""
-    return Fraction(rate).limit_denominator(_DENOMINATOR)
+    """Return requests per second as a fraction, so that 850 of 1,000 is exactly 17/20; at least one in 1,000,000 s."""
+    return max(Fraction(rate).limit_denominator(_DENOMINATOR), Fraction(1, _DENOMINATOR))
 
 
 class UniformPacer:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic_ns
 from typing import IO
 
 from soak.errors import LabError
@@ -21,6 +22,9 @@ from soak.tasks import spawn
 
 _MAX_LINE = 16 * 1024 * 1024
 _MAX_REPLACEMENTS = 20
+_MAX_STILLBORN = 3
+"""A worker that ends so many times without a single report cannot start; its own words say why."""
+_PIPE_TIMEOUT_S = 1.0
 
 
 class LoadPool:
@@ -44,7 +48,9 @@ class LoadPool:
         self._in_flight: dict[int, dict[str, int]] = {}
         self._scope = (0, True)
         self._stopping = False
+        self._stopped_ns: int | None = None
         self._replacements = 0
+        self._stillborn: dict[int, int] = {}
 
     @property
     def pids(self) -> dict[int, int]:
@@ -94,19 +100,30 @@ class LoadPool:
                 "load.worker_died",
                 {"worker": worker, "pid": process.pid, "exit": code, "log": self._last_words()},
             )
+            self._stillborn[worker] = self._stillborn.get(worker, 0) + 1
+            if self._stillborn[worker] >= _MAX_STILLBORN:
+                raise LabError(f"load worker {worker} does not start (exit {code}): {self._last_words()}")
             if self._replacements > _MAX_REPLACEMENTS:
                 raise LabError(
                     f"load workers died {self._replacements} times; the last one ended with {code}: {self._last_words()}"
                 )
-            last = self._last.get(worker)
-            load = replace(
-                self._slices[worker],
-                from_second=last.second + 1 if last else 0,
-                lost=self._in_flight.get(worker, {}),
-            )
             with self._log_path.open("ab") as log:
-                await self._spawn(load, log)
+                await self._spawn(self._successor(worker), log)
             self._on_event("load.worker_replaced", {"worker": worker, "pid": self._processes[worker].pid})
+
+    def _successor(self, worker: int) -> LoadSlice:
+        """Return the rest of a dead worker's slice. When the load was stopped, it ends at that instant."""
+        load = self._slices[worker]
+        last = self._last.get(worker)
+        seconds = load.seconds
+        if self._stopped_ns is not None:
+            seconds = min(seconds, max(0.0, (self._stopped_ns - load.t0_ns) / 1e9))
+        return replace(
+            load,
+            seconds=seconds,
+            from_second=last.second + 1 if last else load.from_second,
+            lost=self._in_flight.get(worker, load.lost),
+        )
 
     async def _read(self, worker: int, process: asyncio.subprocess.Process) -> bool:
         assert process.stdout is not None
@@ -117,6 +134,7 @@ class LoadPool:
                 self._on_event("load.bad_report", {"worker": worker, "error": str(error)[:200]})
                 continue
             self._last[worker] = report
+            self._stillborn[worker] = 0
             self._in_flight[worker] = {w.traffic: w.in_flight for w in report.windows}
             self._on_report(report)
             if report.final:
@@ -142,12 +160,17 @@ class LoadPool:
         for process in self._processes.values():
             if process.stdin is not None and process.returncode is None:
                 try:
-                    await process.stdin.drain()
+                    async with asyncio.timeout(_PIPE_TIMEOUT_S):
+                        await process.stdin.drain()
                 except ConnectionError:
                     continue  # it died: _tend sees that and replaces it
+                except TimeoutError:
+                    self._on_event("load.worker_deaf", {"pid": process.pid})
 
     def stop(self) -> None:
         """Send no more; the workers finish what is in flight and report a last time."""
+        if self._stopped_ns is None:
+            self._stopped_ns = monotonic_ns()
         for process in self._processes.values():
             self._write(process, {"op": "stop"})
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from soak.errors import PlanError
+from soak.load.dial import client_context
 from soak.load.limits import raise_open_file_limit
 from soak.load.pool import LoadPool
 from soak.load.traffic import ClassSpec, LoadSlice
@@ -23,11 +24,13 @@ from soak.measure.histogram import Histogram, bucket_low_ns
 from soak.measure.ledger import Ledger
 from soak.measure.window import WorkerReport
 from soak.model import Outcome
+from soak.tasks import cancel, spawn
 
 _START_S = 0.7
 """Time for the workers to come up before the first slot is due."""
 _BEAT_S = 1.0
 _MAX_WORKERS = 16
+_PATH_SAFE = "/%:@!$&'()*+,;=~-._?[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +63,65 @@ def run_load(order: LoadOrder, *, on_second: Callable[[Ledger], None] | None = N
 
 
 def _class_of(order: LoadOrder) -> ClassSpec:
-    url = urlsplit(order.url)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise PlanError(f"{order.url!r} is not a URL to load; write it like http://127.0.0.1:8080/path")
-    try:
-        port = url.port or (443 if url.scheme == "https" else 80)
-    except ValueError as error:
-        raise PlanError(f"{order.url!r} has no valid port: {error}") from error
-    for name, value, top in (("rate", order.rate, 1e6), ("seconds", order.seconds, 31 * 86_400)):
-        if not 0 < value <= top:
-            raise PlanError(f"{name} is {value:g}; it must be above 0 and at most {top:g}")
+    url, host, port = _split(order.url)
+    for name, value, low, top in (
+        ("rate", order.rate, 0.001, 1e6),
+        ("seconds", order.seconds, 0.001, 31 * 86_400),
+        ("response timeout", order.response_timeout_s, 0.001, 3600),
+    ):
+        if not low <= value <= top:
+            raise PlanError(f"{name} is {value:g}; it must be at least {low:g} and at most {top:g}")
     if not 1 <= order.workers <= _MAX_WORKERS:
         raise PlanError(f"workers is {order.workers}; it must be between 1 and {_MAX_WORKERS}")
     if order.connections is not None and order.connections < order.workers:
         raise PlanError(
             f"connections is {order.connections}; it must be at least 1 for each of {order.workers} workers"
         )
-    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    if url.scheme == "https":
+        try:
+            client_context(order.ca_file)
+        except OSError as error:  # ssl.SSLError is one
+            raise PlanError(f"{order.ca_file!r} is no file of PEM certificates to trust: {error}") from error
+    target = quote(url.path or "/", safe=_PATH_SAFE) + (
+        f"?{quote(url.query, safe=_PATH_SAFE)}" if url.query else ""
+    )
+    named = f"[{host}]" if ":" in host else host
     return ClassSpec(
         name="url",
         rate=order.rate,
-        host=url.hostname,
+        host=host,
         port=port,
-        authority=url.netloc.rpartition("@")[2],
+        authority=named if url.port is None else f"{named}:{port}",
         tls=url.scheme == "https",
-        server_name=url.hostname,
+        server_name=host,
         connection="new" if order.new_connections else "reuse",
         path=target,
         check_body=False,
         check_identity=False,
         status=order.status,
     )
+
+
+def _split(text: str) -> tuple[SplitResult, str, int]:
+    """Return a URL's parts, its host in ASCII and its port. Raises ``PlanError`` for what cannot be loaded."""
+    example = "write it like http://127.0.0.1:8080/path"
+    try:
+        url = urlsplit(text)
+        port = url.port
+        host = (
+            (url.hostname or "")
+            if (url.hostname or "").isascii()
+            else str(url.hostname).encode("idna").decode()
+        )
+    except (ValueError, UnicodeError) as error:
+        raise PlanError(f"{text!r} is not a URL to load ({error}); {example}") from error
+    if url.scheme not in ("http", "https") or not host or any(c <= " " for c in host):
+        raise PlanError(f"{text!r} is not a URL to load; {example}")
+    if port == 0:
+        raise PlanError(f"{text!r} names port 0, on which nothing can listen; {example}")
+    if url.username is not None:
+        raise PlanError(f"{text!r} carries a user name, which is not sent; {example}")
+    return url, host, port or (443 if url.scheme == "https" else 80)
 
 
 def default_max_in_flight(rate: float, response_timeout_s: float, open_files: int) -> int:
@@ -147,11 +178,14 @@ async def _run(
 
 
 async def _beat_until_done(pool: LoadPool) -> None:
-    async with asyncio.TaskGroup() as group:
-        done = group.create_task(pool.wait(), name="load-wait")
+    done = spawn(pool.wait(), name="load-wait")
+    try:
         while not done.done():
             pool.beat()
             await asyncio.wait({done}, timeout=_BEAT_S)
+        await done
+    finally:
+        await cancel(done)
 
 
 def quantiles_ms(histogram: Histogram) -> dict[str, float]:

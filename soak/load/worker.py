@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 import uvloop
@@ -35,24 +36,46 @@ class _Outlet:
         self.dropped = 0
 
     def emit(self, report: WorkerReport) -> None:
-        """Send one report."""
+        """Send one report, or count it as dropped; the next one says how many were."""
         if self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES and not report.final:
             self.dropped += 1
             return
+        if self.dropped:
+            note = {"name": "load.reports_dropped", "reports": self.dropped}
+            report = replace(report, notes=[*report.notes, note])
+            self.dropped = 0
         self._transport.write(to_line(report))
 
 
 async def _commands(reader: asyncio.StreamReader, engine: Engine) -> None:
     while line := await reader.readline():
-        command: dict[str, Any] = json.loads(line)
         engine.heard()
-        if command["op"] == "scope":
-            engine.enter_scope(command["id"], steady=command["steady"])
-        elif command["op"] == "stop":
-            engine.stop()
+        try:
+            _obey(json.loads(line), engine)
+        except (ValueError, KeyError, TypeError) as error:
+            engine.note("load.bad_command", error=f"{type(error).__name__}: {error}"[:200])
     os._exit(0)  # the daemon is gone: nobody is left to tell, and sockets close with the process
+
+
+def _obey(command: dict[str, Any], engine: Engine) -> None:
+    if command["op"] == "scope":
+        engine.enter_scope(command["id"], steady=command["steady"])
+    elif command["op"] == "stop":
+        engine.stop()
+    elif command["op"] != "beat":
+        raise ValueError(f"unknown command {command['op']!r}")
+
+
+def watch_loop(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+    """Book what callbacks raise as internal errors, so that a flood of them cannot fill a disk."""
+
+    def on_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        engine.internal_error(error if error is not None else RuntimeError(str(context.get("message"))))
+
+    loop.set_exception_handler(on_error)
 
 
 async def serve() -> None:
@@ -63,6 +86,7 @@ async def serve() -> None:
     write, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
     load = LoadSlice.from_json(json.loads(await reader.readline()))
     engine = Engine(load, _Outlet(write).emit)
+    watch_loop(loop, engine)
     engine.heard()
     gc.collect()
     gc.freeze()

@@ -1,0 +1,1 @@
+"""The load engine, proved against hostile peers."""
