@@ -139,7 +139,7 @@ OUTSIDE: Mapping[str, Iterable[str]] = {
     "click": ("soak.cli",),
     "cryptography": ("certs", "soak.load"),
     "httptools": ("soak.lab", "soak.load"),
-    "importlib": ("chaos.faults.catalog", "chaos.guardian", "soak.check", "soak.proxies"),
+    "importlib": ("chaos.faults.catalog", "chaos.guardian", "soak.check", "soak.cli", "soak.proxies"),
     "prometheus_client": ("soak.metrics",),
     "psutil": ("soak.check", "soak.lab", "soak.runs"),
     "pydantic": ("soak.plan", "soak.planerrors", "soak.planfile"),

@@ -11,7 +11,8 @@ from soak.tasks import cancel, spawn
 
 async def test_task_has_its_name_and_is_held_until_it_ends():
     """A task that nobody keeps is not collected mid-flight, and is let go once it has ended."""
-    gate, done = asyncio.Event(), []
+    gate = asyncio.Event()
+    done: list[str] = []
 
     async def work():
         await gate.wait()
