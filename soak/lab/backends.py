@@ -186,21 +186,19 @@ class LocalBackends:
 
     async def _until_ready(self, child: Child, address: BackendAddress) -> None:
         assert child.process.stdout is not None
-        try:
+        why = f"no answer within {self._start_timeout_s:g} s"
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._start_timeout_s):
-                line = await child.process.stdout.readline()
-                if line and await _answers(address):
-                    return
-                if not line:
+                if not await child.process.stdout.readline():
                     await child.process.wait()
-        except TimeoutError:
-            line = b""
+                    why = "it ended"
+                elif await _answers(address):
+                    return
         child.expected_to_end = True
         with suppress(IdentityChangedError):
             signal_process(child.identity, SIGKILL)
         raise LabError(
-            f"the origin {child.name} did not come up on {address.host}:{address.port} "
-            f"within {self._start_timeout_s:g} s: {child.words()}"
+            f"the origin {child.name} did not come up on {address.host}:{address.port}: {why}: {child.words()}"
         )
 
     async def _until_suspended(self, name: str, identity: Identity, *, wanted: bool) -> None:

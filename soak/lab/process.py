@@ -201,7 +201,7 @@ async def start_child(
     row = row_of(process.pid)
     if row is None:
         code = await process.wait()
-        raise LabError(f"{name} ended at once: {exit_words(code)}; it said:\n{tail(log)}")
+        raise LabError(f"{name} did not come up: it ended: {exit_words(code)}; it said:\n{tail(log)}")
     child = Child(name, process, row, log)
 
     async def watch() -> None:

@@ -68,8 +68,8 @@ def start(port: int = 0, *options: str) -> Running:
 
 
 def end(running: Running) -> None:
-    running.process.kill()
-    running.process.communicate()
+    running.process.terminate()
+    running.process.communicate(timeout=10)
 
 
 @pytest.fixture(scope="module")

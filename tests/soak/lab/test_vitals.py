@@ -1,0 +1,102 @@
+"""The census: sums over real processes, and tolerance for those that vanish."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+
+from soak.lab import vitals
+from soak.lab.process import row_of
+from soak.lab.vitals import Subject, executables_of, look, look_at, pids_of
+from soak.proxies.base import ProcessRole
+
+from .conftest import until
+
+
+def myself(**fields) -> Subject:
+    row = row_of(os.getpid())
+    assert row is not None
+    return Subject("daemon", row.identity, **fields)
+
+
+def test_one_process_is_what_psutil_says_of_it():
+    """Memory, CPU and files of ourselves."""
+    vital = look(myself(), 12.5)
+    process = psutil.Process()
+
+    assert (12.5, "daemon", 1, 0) == (vital.at_s, vital.subject, vital.processes, vital.old_processes)
+    assert process.memory_info().rss == pytest.approx(vital.rss_bytes, rel=0.1)
+    assert process.num_fds() == pytest.approx(vital.fds, abs=2)
+    assert 0 < vital.cpu_s <= sum(process.cpu_times()[:2]) + 1
+
+
+async def test_a_tree_is_summed_and_old_workers_are_counted():
+    """Each process of the session counts; roles come from the command line."""
+    process = subprocess.Popen(["/bin/sh", "-c", "sleep 61 & sleep 62 & wait"], start_new_session=True)
+    try:
+        row = row_of(process.pid)
+        assert row is not None
+
+        def role(cmdline: str) -> ProcessRole:
+            return {"sleep 61": ProcessRole.WORKER, "sleep 62": ProcessRole.OLD_WORKER}.get(
+                cmdline, ProcessRole.MASTER
+            )
+
+        subject = Subject("proxy", row.identity, tree=True, role=role)
+        await until(lambda: look(subject, 0).old_processes == 1)
+        (vital,) = await look_at([subject], 1.0)
+
+        assert (3, 1) == (vital.processes, vital.old_processes)
+        assert {"pid": process.pid, "roles": {"master": 1, "worker": 1, "old_worker": 1}} == vital.detail
+        assert vital.rss_bytes > look(Subject("main", row.identity), 0).rss_bytes
+        assert {os.path.realpath(psutil.Process(process.pid).exe())} <= set(executables_of(subject))
+        assert [] == executables_of(Subject("proxy", row.identity, tree=True))
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def test_a_dead_subject_is_all_zeroes():
+    """Not an error: the event of its death says more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    row = row_of(process.pid)
+    assert row is not None
+    process.wait()
+    vital = look(Subject("b1", row.identity, tree=True), 1.0)
+
+    assert (0, 0, 0, 0) == (vital.rss_bytes, vital.cpu_s, vital.fds, vital.processes)
+
+
+def test_a_process_that_vanishes_while_it_is_looked_at_does_not_count(monkeypatch):
+    """Each reload ends workers; the census goes on without them."""
+    monkeypatch.setattr(vitals, "pids_of", lambda _: [os.getpid(), 2**22 + 1])
+    subject = myself(role=lambda _: ProcessRole.WORKER)
+
+    assert 1 == look(subject, 0).processes
+    assert [os.path.realpath(sys.executable)] == executables_of(subject)
+
+
+async def test_the_census_runs_off_the_event_loop(monkeypatch):
+    """Reading /proc may not delay anything else."""
+    threads: list[threading.Thread] = []
+
+    def note(_subject: Subject, _at_s: float) -> None:
+        threads.append(threading.current_thread())
+
+    monkeypatch.setattr(vitals, "look", note)
+    await look_at([myself()], 0)
+
+    assert threading.main_thread() not in threads
+    assert 1 == len(threads)
+
+
+async def test_look_at_nothing_is_nothing():
+    """No subjects, no vitals."""
+    assert [] == await asyncio.wait_for(look_at([], 0), 1)
+    assert [] == pids_of(Subject("b1", {}))
