@@ -19,8 +19,7 @@ def percent(share: float | None) -> str:
     if value in (0, 100):
         return f"{value:.0f} %"
     if value > 99.9:
-        floored = int(value * 1000) / 1000
-        return f"{floored:.3f} %"
+        return f"{min(value, 99.999):.3f} %"
     return f"{value:.2g} %" if value < 0.1 else f"{value:.4g} %"
 
 
