@@ -1,5 +1,6 @@
 """Tests mirror the tree: every module has its own test file, or its package has one that tests it through its door."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,11 @@ def test_exception_is_still_needed(name):
     assert (ROOT / name).is_file()
     assert not is_mirrored(Path(name))
     assert WITHOUT_A_MIRROR[name]
+
+
+def test_every_module_has_its_line_in_the_architecture_document():
+    """docs/ARCHITECTURE.md lists each module once, and none that is gone."""
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    listed = re.findall(r"^\| `((?:soak|chaos|certs)/\S+\.py)` \| .+ \|$", text, re.MULTILINE)
+
+    assert sorted(module.as_posix() for module in modules()) == sorted(listed)
