@@ -74,9 +74,7 @@ def render_evidence(evidence: Mapping[str, Any]) -> str:
     else:
         lines += grid(_HEAD, [_cells(r) for r in rows])
     if evidence["more"]:
-        lines.append(
-            f"only the first {len(rows)} rows are shown; the store holds more"
-        )
+        lines.append(f"only the first {len(rows)} rows are shown; the store holds more")
     if evidence["dropped"]:
         lines.append(f"{evidence['dropped']:,} failed requests of this run were counted but not kept")
     return "\n".join(lines) + "\n"
