@@ -201,7 +201,8 @@ class Http1Connection(asyncio.Protocol):
             return
         now = monotonic_ns()
         if self.head_done and exc is None and self.content_length == -1:  # the body ended with the connection
-            lane.done(self, self._judge(), now, "")
+            ended = self._judge()
+            lane.done(self, ended, now, "" if ended is Outcome.OK else self._mismatch())
             return
         ended = classify.of_lost_connection(
             reused=self.requests > 1, first_byte=bool(self.first_byte), since_sent_ns=now - self.wrote_ns
@@ -275,6 +276,11 @@ class Http1Connection(asyncio.Protocol):
         lane = self.lane
         ended = self._judge()
         lane.done(self, ended, now, "" if ended is Outcome.OK else self._mismatch())
+        if (
+            ended is Outcome.IDENTITY_MISMATCH
+        ):  # whose answer comes next on this connection is anybody's guess
+            self.abort()
+            return
         if lane.keep and self.reusable and now < self.expires_ns:
             self.stage = Stage.IDLE
             self.idle_since = now
