@@ -113,7 +113,7 @@ class Arbiter:
     def _too_early(
         self, req: FaultRequest, now: float, active: Sequence[ActiveFault], state: ChaosState
     ) -> Wait | None:
-        if _overlaps(req):
+        if overlaps(req):
             return None
         if active:
             return Wait(
@@ -159,7 +159,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
 
 
-def _overlaps(req: FaultRequest) -> bool:
+def overlaps(req: FaultRequest) -> bool:
+    """Whether this request may run beside other faults and without a gap; only an injection may."""
     return req.source is Source.INJECT and bool(req.params.get("overlap"))
 
 

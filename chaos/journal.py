@@ -115,7 +115,11 @@ def read_journal(path: Path) -> Contents:
 
 def parse_journal(raw: bytes) -> Contents:
     """Parse the bytes of a journal."""
-    lines = raw.splitlines(keepends=True)
+    lines = [part + b"\n" for part in raw.split(b"\n")]
+    if lines[-1] == b"\n":
+        lines.pop()
+    else:
+        lines[-1] = lines[-1][:-1]
     entries: list[Entry] = []
     damage: list[str] = []
     t0_ns: int | None = None

@@ -12,7 +12,17 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from chaos.arbiter import ActiveFault, Arbiter, ChaosState, Granted, Refused, Wait, nearest
+from chaos.arbiter import (
+    ActiveFault,
+    Arbiter,
+    ChaosState,
+    Decision,
+    Granted,
+    Refused,
+    Wait,
+    nearest,
+    overlaps,
+)
 from chaos.bounded import unless, within
 from chaos.fault import Fault, FaultContext, TargetKind
 from chaos.guard import AbortGuard
@@ -88,6 +98,7 @@ class Runner:
         self._hurry = asyncio.Event()
         self._changed = asyncio.Event()
         self._running = 0
+        self._queue: list[FaultRequest] = []
         self._active: dict[int, Instance] = {}
         self._follow: dict[int, Sink] = {}
         self._tasks: set[asyncio.Task[FaultRecord]] = set()
@@ -134,8 +145,7 @@ class Runner:
             if fault is None:
                 reason = f"there is no fault {request.kind!r}{nearest(request.kind, self._faults)}"
                 return self.record_skipped(request, reason, follow)
-            request = _completed(request, fault)
-            instance = await self._admit(request, fault, follow)
+            instance = await self._admit(_completed(request, fault), fault, follow)
             if isinstance(instance, FaultRecord):
                 return instance
             try:
@@ -190,16 +200,25 @@ class Runner:
     async def _admit(
         self, request: FaultRequest, fault: Fault, follow: Sink | None
     ) -> Instance | FaultRecord:
-        """Wait for the arbiter; returns the registered instance, or the record of a skip."""
+        """Wait for the arbiter, in order of arrival; returns the registered instance, or the record of a skip."""
+        if overlaps(request):
+            return await self._wait_for_grant(request, fault, follow)
+        self._queue.append(request)
+        try:
+            return await self._wait_for_grant(request, fault, follow)
+        finally:
+            self._queue = [other for other in self._queue if other is not request]
+            self._notify()
+
+    async def _wait_for_grant(
+        self, request: FaultRequest, fault: Fault, follow: Sink | None
+    ) -> Instance | FaultRecord:
         deadline_s = self._clock.now() + self._limits.max_defer_s
         told = ""
         while True:
             healthy = await self._healthy(fault)
             changed, now = self._changed, self._clock.now()
-            decision = self._arbiter.request(
-                request, fault, now, self._locks(), self._state(request, fault, healthy)
-            )
-            match decision:
+            match self._decide(request, fault, healthy):
                 case Granted(target, _):
                     return self._register(request, fault, target, follow)  # no await since the decision
                 case Refused(reason):
@@ -213,6 +232,14 @@ class Runner:
                         told = reason
                     until_s = deadline_s if until_s is None else until_s
                     await unless(changed, self._clock.sleep(until_s - now))
+
+    def _decide(self, request: FaultRequest, fault: Fault, healthy: frozenset[str]) -> Decision:
+        """Ask the arbiter; what it would grant still waits for those who came before."""
+        state = self._state(request, fault, healthy)
+        decision = self._arbiter.request(request, fault, self._clock.now(), self._locks(), state)
+        if isinstance(decision, Granted) and not overlaps(request) and self._queue[0] is not request:
+            return Wait(None, f"{self._queue[0].kind} came before and still waits")
+        return decision
 
     def _register(self, request: FaultRequest, fault: Fault, target: str, follow: Sink | None) -> Instance:
         if request.target is None:
@@ -327,12 +354,13 @@ class Runner:
 
 
 def _completed(request: FaultRequest, fault: Fault) -> FaultRequest:
-    """Fill in what a hand-made wish left open; a transition never holds."""
+    """Return an object of its own with what a hand-made wish left open filled in; a transition never holds."""
+    hold_s = request.hold_s
     if fault.shape is FaultShape.TRANSITION:
-        return replace(request, hold_s=0.0)
-    if request.source is Source.INJECT and request.hold_s <= 0:
-        return replace(request, hold_s=fault.default_hold_s)
-    return request
+        hold_s = 0.0
+    elif request.source is Source.INJECT and hold_s <= 0:
+        hold_s = fault.default_hold_s
+    return replace(request, hold_s=hold_s)
 
 
 def _named(record: FaultRecord) -> dict[str, Any]:
