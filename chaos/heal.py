@@ -110,7 +110,7 @@ async def heal(
     async with _only_healer(journal_path, clock):
         if healable.disposable:
             return await _remove(journal_path, healable, clock)
-        contents = await asyncio.to_thread(read_journal, journal_path)
+        contents = read_journal(journal_path)
         target = healable.target()
         if target is None:
             raise ValueError("a lab that is not disposable must offer a target to heal")
@@ -121,7 +121,7 @@ async def heal(
 async def _remove(journal_path: Path, healable: Healable, clock: Clock) -> HealResult:
     """Remove a lab of the run's own, first and whatever the journal says; then close what it has open."""
     released = await _release(healable, clock)
-    contents = await asyncio.to_thread(read_journal, journal_path)
+    contents = read_journal(journal_path)
     reason = "the lab was removed" if released.ok else f"the lab could not be removed: {released.reason}"
     undos = [
         UndoResult(
