@@ -1,0 +1,142 @@
+"""Real runs for tests: a daemon started by the command line as a user does, watched from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from soak.rundir import RunDir
+from soak.web.client import ControlClient
+
+T = TypeVar("T")
+SOAK = (sys.executable, "-m", "soak.cli")
+CALM = """
+    lab: {backends: 3}
+    traffic: {response_timeout: 3s}
+    objectives: {rate_held: 0.9}
+    self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3}
+"""
+"""Limits that a busy test machine meets; what a test is about is set by the test."""
+
+
+def wait_for(look: Callable[[], T | None], seconds: float, what: str) -> T:
+    """Look until there is something; fails with what was waited for."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
+        time.sleep(0.02)
+
+
+@dataclass
+class LiveRun:
+    """A run in the foreground of a process of its own."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    run: RunDir
+
+    @property
+    def client(self) -> ControlClient:
+        return ControlClient(self.run)
+
+    def soak(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run another soak command beside it, as from a second shell."""
+        return soak(self.home, *args, timeout=timeout)
+
+    def until_running(self) -> LiveRun:
+        def running() -> bool:
+            assert self.process.poll() is None, self.words()
+            return self.run.socket.exists() and self.client.status().sent > 0
+
+        wait_for(running, 20, "the run holding its rate")
+        return self
+
+    def journal(self) -> list[dict[str, Any]]:
+        if not self.run.journal.exists():
+            return []
+        lines = self.run.journal.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def until_step(self, step: str, seconds: float = 20) -> None:
+        wait_for(lambda: any(e.get("step") == step for e in self.journal()), seconds, f"journal step {step}")
+
+    def family(self) -> list[psutil.Process]:
+        """All processes of the run: the daemon's descendants."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def words(self) -> str:
+        """Wait for its end and return what it said."""
+        out, err = self.process.communicate(timeout=30)
+        return out + err
+
+    def report(self) -> dict[str, Any]:
+        done = self.soak("report", self.run.id, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        value: dict[str, Any] = json.loads(done.stdout)
+        return value
+
+
+def soak(home: Path, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a soak command to its end."""
+    env = {**os.environ, "SOAK_HOME": str(home), "COLUMNS": "200"}
+    return subprocess.run(
+        [*SOAK, *args], env=env, text=True, capture_output=True, timeout=timeout, check=False
+    )
+
+
+@contextmanager
+def started(home: Path, plan: str, *flags: str) -> Iterator[LiveRun]:
+    """Start a run of this plan; whatever happens, nothing of it is left behind."""
+    home.mkdir(parents=True, exist_ok=True)
+    file = home / "soak.yaml"
+    file.write_text(textwrap.dedent(plan) + textwrap.dedent(CALM))
+    env = {**os.environ, "SOAK_HOME": str(home)}
+    command = [*SOAK, "start", str(file), "--dir", str(home / "run"), *flags]
+    process = subprocess.Popen(
+        command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    live = LiveRun(process, home, RunDir(home / "run"))
+    try:
+        yield live
+    finally:
+        _end(live)
+
+
+def _end(live: LiveRun) -> None:
+    family = live.family() if live.process.poll() is None else []
+    if live.process.poll() is None:
+        live.process.send_signal(signal.SIGCONT)
+        live.process.terminate()
+        try:
+            live.process.communicate(timeout=40)
+        except subprocess.TimeoutExpired:
+            live.process.kill()
+            live.process.communicate()
+    _, alive = psutil.wait_procs(family, timeout=15)
+    for process in alive:
+        process.kill()
+    assert alive == [], f"left behind: {alive}"
+
+
+def gone(family: list[psutil.Process], seconds: float = 10) -> None:
+    """Assert that all of these processes end by themselves in time."""
+    _, alive = psutil.wait_procs(family, timeout=seconds)
+    shown = [(p.pid, p.name()) for p in alive]
+    for process in alive:
+        process.kill()
+    assert shown == [], f"still alive after {seconds} s: {shown}"

@@ -1,0 +1,109 @@
+"""Planted defects: a proxy that lies is found out, by name, while a healthy one is not accused."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+
+import pytest
+
+from soak.proxies.catalog import adapter
+from tests.e2e.runs import started
+
+pytestmark = pytest.mark.e2e
+
+WRAPPER = """
+    #!{python}
+    import os, re, signal, subprocess, sys
+    NGINX = {nginx!r}
+    args = sys.argv[1:]
+    if "-t" in args or "-v" in args or "-V" in args:
+        os.execv(NGINX, [NGINX, *args])
+    {prepare}
+    child = subprocess.Popen([NGINX, *args])
+    signal.signal(signal.SIGHUP, lambda *_: {on_hup})
+    for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT):
+        signal.signal(number, lambda n, _: child.send_signal(n))
+    sys.exit(child.wait())
+"""
+FREEZE = """
+    at = args.index("-c") + 1
+    real, args[at] = args[at], args[at] + ".shadow"
+    def shadow():
+        text = open(real).read()
+        for kind in ("ssl_certificate_key", "ssl_certificate"):
+            path = re.search(kind + r"\\s+\\"?([^;\\"]+)\\"?;", text).group(1)
+            frozen = real + "." + kind
+            if not os.path.exists(frozen):
+                open(frozen, "w").write(open(path).read())
+            text = re.sub(kind + r"\\s+[^;]+;", lambda m: kind + " " + frozen + ";", text)
+        open(args[at], "w").write(text)
+    shadow()
+"""
+
+
+def wrapper(tmp_path, on_hup: str, prepare: str = ""):
+    """Write an nginx that is started through a script."""
+    nginx = str(adapter("nginx").find_binary(None))
+    path = tmp_path / "lying-nginx"
+    body = textwrap.dedent(WRAPPER).strip()
+    path.write_text(
+        body.format(python=sys.executable, nginx=nginx, on_hup=on_hup, prepare=textwrap.dedent(prepare))
+        + "\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def run(tmp_path, binary, series: str):
+    plan = f"""
+    length: 34s
+    rate: 200
+    proxy: {{binary: {binary}}}
+    chaos:
+      gap: 1s
+      series:
+        - {series}
+    """
+    with started(tmp_path / "home", plan, "--json") as live:
+        out, err = live.process.communicate(timeout=120)
+    assert out, err
+    return live.process.returncode, json.loads(out)
+
+
+def missed(report, name: str):
+    return [o for o in report["objectives"] if not o["ok"] and name in o["name"]]
+
+
+@pytest.mark.timeout(150)
+def test_a_reload_that_does_nothing_fails_the_run_and_is_named(tmp_path):
+    """The signal is swallowed: the new generation never shows, so the reload failed, whatever was returned."""
+    code, report = run(tmp_path, wrapper(tmp_path, "None"), "{fault: reload, every: 30s, first: 4s}")
+    assert (code, report["verdict"]) == (1, "fail")
+    (fault,) = report["faults"]
+    assert fault["outcome"] == "failed"
+    assert "never seen in traffic" in json.dumps(report["reasons"])
+    assert "reload" in report["reasons"][0]
+    assert missed(report, "reload") or missed(report, "effect") or missed(report, "verified")
+    assert report["load"]["failed"] == 0
+
+
+@pytest.mark.timeout(150)
+def test_a_certificate_that_is_never_installed_fails_the_run_and_is_named(tmp_path):
+    """Reloads work, but the proxy goes on with the certificate it had at start."""
+    binary = wrapper(tmp_path, "(shadow(), child.send_signal(signal.SIGHUP))", FREEZE)
+    code, report = run(tmp_path, binary, "{fault: cert-rotate, every: 30s, first: 4s}")
+    assert (code, report["verdict"]) == (1, "fail")
+    (fault,) = report["faults"]
+    assert (fault["kind"], fault["outcome"]) == ("cert-rotate", "failed")
+    assert "never presented by a fresh handshake" in json.dumps(report["reasons"])
+    assert "cert-rotate" in report["reasons"][0]
+
+
+@pytest.mark.timeout(150)
+def test_the_same_wrapper_that_passes_signals_on_passes(tmp_path):
+    """The defect is found, not the wrapper."""
+    binary = wrapper(tmp_path, "child.send_signal(signal.SIGHUP)")
+    code, report = run(tmp_path, binary, "{fault: reload, every: 30s, first: 4s}")
+    assert (code, report["verdict"]) == (0, "pass"), report["reasons"]
