@@ -13,6 +13,10 @@ from soak.verdict import drifting, faulting
 from soak.verdict.facts import RunFacts
 from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
 
+FINISHED = "finished"
+WISHED_ENDS = frozenset({FINISHED, "stopped", "soak stop", "SIGINT", "SIGTERM"})
+"""Ends that the plan or a person wanted; a run that ended otherwise cannot be judged as a whole."""
+_END_SLACK_S = 2.0
 _MISMATCHES = (Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH)
 
 
@@ -162,12 +166,15 @@ def run_complete(f: RunFacts) -> Objective:
     value, limit = f.elapsed_s, f.length_s
     of = f"{clock(value)} of {clock(limit)}"
     reason = ""
-    if f.live:
+    why = None if f.ended is None else str(f.ended.get("reason") or "nobody said why")
+    if why is None and f.live:
         reason = f"the run is still going: {of}"
-    elif f.ended is None:
+    elif why is None:
         reason = f"the run ended by itself after {of}: its daemon was killed or crashed"
-    elif (why := str(f.ended.get("reason", ""))) not in ("finished", "stopped"):
-        reason = f"the run ended early, after {of}: {why or 'nobody said why'}"
+    elif why not in WISHED_ENDS:
+        reason = f"the run ended early, after {of}: {why}"
+    elif why == FINISHED and value < limit - _END_SLACK_S:
+        reason = f"the load ended by itself after {of}"
     word = Word.INVALID if reason else Word.PASS
     return Objective("run_complete", "length of the run", value, limit, "s", word, reason)
 

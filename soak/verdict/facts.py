@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos.model import FaultRecord, FaultShape
@@ -82,6 +82,9 @@ class RunFacts:
     recovery_timeout_s: float
     length_s: float
     elapsed_s: float
+    """How long the load was held: to the end of the run, or to the last second known; its drain is left out."""
+    traffic_end_s: float
+    """End of the last second in which anything was sent or done."""
     ended: Mapping[str, Any] | None
     """``{"at_s", "reason", "dirty"}``; None while the run goes on, and for a run that was killed."""
     live: bool
@@ -149,10 +152,12 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
     plan = None if stored is None else Plan.model_validate(stored)
     run, ended = reader.meta("run", {}), reader.meta("ended")
     newest = reader.last_second()
-    elapsed_s = float(ended["at_s"]) if ended else float(0 if newest is None else newest + 1)
+    traffic_end_s = float(0 if newest is None else newest + 1)
+    length_s = float(run.get("length_s") or (plan.length if plan else traffic_end_s))
+    elapsed_s = min(float(ended["at_s"]) if ended else traffic_end_s, length_s)
     unwell = list(reader.unwell())
     stretches = stretches_of(unwell)
-    faults = list(reader.faults())
+    faults, shapes = list(reader.faults()), reader.meta("fault_shapes", {})
     timeout_s = plan.chaos.recovery_timeout if plan else _RECOVERY_TIMEOUT_S
     failures, excused, firsts = _failures(reader, stretches)
     violations, in_flight = _identities(reader)
@@ -161,13 +166,14 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         objectives=objectives or (plan.objectives if plan else ObjectivesPlan()),
         self_limits=plan.self_limits if plan else SelfPlan(),
         recovery_timeout_s=timeout_s,
-        length_s=float(run.get("length_s") or (plan.length if plan else elapsed_s)),
+        length_s=length_s,
         elapsed_s=elapsed_s,
+        traffic_end_s=traffic_end_s,
         ended=ended,
         live=live,
         scopes={s.id: s for s in reader.scopes()},
         faults=faults,
-        shapes=reader.meta("fault_shapes", {}),
+        shapes=shapes,
         totals=reader.totals(),
         excused_totals=[t for a, b in stretches.ranges for t in reader.totals(a, b)],
         failures=failures,
@@ -183,7 +189,12 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         sightings=list(reader.sightings()),
         certificates=list(reader.certificates()),
         vitals=list(reader.vitals("proxy")),
-        recoveries=judge_recoveries(reader, faults, stretches, timeout_s),
+        recoveries=judge_recoveries(
+            reader,
+            {f.id: edges_of(f, transition=shapes.get(f.kind) == FaultShape.TRANSITION) for f in faults},
+            stretches,
+            timeout_s,
+        ),
         violations=violations,
         counters=reader.counters(),
     )
@@ -202,12 +213,14 @@ def stretches_of(unwell: Iterable[Unwell]) -> Stretches:
 
 
 def judge_recoveries(
-    reader: StoreReader, faults: Iterable[FaultRecord], stretches: Stretches, timeout_s: float
+    reader: StoreReader, edges_by_fault: Mapping[int, Sequence[float]], stretches: Stretches, timeout_s: float
 ) -> dict[int, TrafficRecovery]:
-    """Judge every fault's recovery from the stored seconds, as the daemon did while the run went on."""
-    waiting = sorted(
-        ((edges, f.id) for f in faults if (edges := edges_of(f))), key=lambda e: e[0][-1], reverse=True
-    )
+    """Judge the recovery of faults by their edges from the stored seconds, as the daemon did while the run went on.
+
+    Traffic has until ``timeout_s`` after the last edge. Faults without an edge never ran and are left out.
+    """
+    ran = [(edges, fault) for fault, edges in edges_by_fault.items() if edges]
+    waiting = sorted(ran, key=lambda e: e[0][-1], reverse=True)
     tracker = RecoveryTracker()
     out: dict[int, TrafficRecovery] = {}
     for facts in reader.seconds():
@@ -216,20 +229,16 @@ def judge_recoveries(
             out[fault] = tracker.judge(edges, edges[-1] + timeout_s)
         if not waiting:
             break
-        tracker.add(
-            type(facts)(
-                *(facts.second, facts.sent, facts.done, facts.failed, facts.p99_s, facts.last_failure_due_s),
-                *(facts.in_flight, facts.steady, stretches.covers(facts.second)),
-            )
-        )
+        tracker.add(replace(facts, unwell=True) if stretches.covers(facts.second) else facts)
     for edges, fault in waiting:
         out[fault] = tracker.judge(edges, edges[-1] + timeout_s)
     return out
 
 
-def edges_of(fault: FaultRecord) -> list[float]:
-    """Return the edges of a fault that ran: its injection and its revert."""
-    return [at_s for at_s in (fault.injected_s, fault.reverted_s) if at_s is not None]
+def edges_of(fault: FaultRecord, *, transition: bool) -> list[float]:
+    """Return the edges of a fault that ran: injection, revert, and the instant at which a transition took effect."""
+    active_s = fault.active_s if transition else None
+    return sorted(at_s for at_s in (fault.injected_s, active_s, fault.reverted_s) if at_s is not None)
 
 
 def _failures(

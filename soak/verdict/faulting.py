@@ -93,6 +93,29 @@ def _recovery_hidden(f: RunFacts, fault: FaultRecord) -> bool:
     return took_s - max(f.stretches.overlap_s(e, e + took_s) for e in edges) <= limit_s
 
 
+# -- cut short by the end ------------------------------------------------------------------------------------------------
+
+
+def cut_short(f: RunFacts, fault: FaultRecord) -> bool:
+    """Whether the evidence of a fault is missing only because the run, or its traffic, ended before it could be seen."""
+    limit_s = f.objectives.effect_within
+    if fault.injected_s is None or f.ended is None:
+        return False
+    if fault.outcome is FaultOutcome.INCONCLUSIVE:
+        over_s = (
+            fault.reverted_s or fault.injected_s
+        )  # healed when the run ended, then traffic had time to recover
+        looked = "active" in fault.evidence
+        return (limit_s if looked else f.recovery_timeout_s + limit_s) + over_s > f.traffic_end_s
+    if fault.outcome is not FaultOutcome.FAILED:
+        return False
+    if f.is_transition(fault.kind):
+        taken = bool(fault.evidence.get("applied", {}).get("ok"))
+        return taken and fault.injected_s + limit_s > f.traffic_end_s
+    unclean = fault.evidence.get("clean", {}).get("ok") is False
+    return unclean and fault.reverted_s is not None and fault.reverted_s + limit_s > f.traffic_end_s
+
+
 # -- checks --------------------------------------------------------------------------------------------------------------
 
 
@@ -102,10 +125,14 @@ def faults_verified(f: RunFacts) -> Objective | NotJudged:
     if not ended:
         return NotJudged("faults_verified", "no fault ran to its end")
     unseen = {fault.id for fault, _ in hidden(f)}
+    cut = {x.id for x in ended if cut_short(f, x)}
+    unseen |= cut
     failed = [x for x in ended if x.outcome is FaultOutcome.FAILED and x.id not in unseen]
     unclear = [x for x in ended if x.outcome is FaultOutcome.INCONCLUSIVE and x.id not in unseen]
     bad = failed or unclear
     measured = f"faults of {len(ended)} that evidence does not support"
+    if cut:
+        measured += f"; {len(cut)} cut short by the end of the run are left out"
     n = len(failed) + len(unclear)
     if not bad:
         return Objective("faults_verified", measured, n, 0, "faults")

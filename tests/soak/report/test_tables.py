@@ -1,0 +1,53 @@
+"""The cells that both readable reports share."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chaos.model import FaultOutcome
+from soak.model import Vital
+from soak.report import (
+    build_report,
+)
+from soak.report.tables import drift, failures, fault_rows, headline, itself, summary
+from soak.store import StoreReader
+from tests.soak.report.test_build import run
+from tests.soak.synthetic import SyntheticRun, record
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.db"
+
+
+def test_drift_is_told_with_its_significance(path):
+    """A leak, and noise."""
+    r = SyntheticRun(seconds=200)
+    r.vitals = [Vital(t, "proxy", 10**7 + t * 10**5, 1.0, 50 + t % 3, 3) for t in range(0, 200, 5)]
+    with StoreReader(r.write(path)) as reader:
+        text = drift(build_report(reader))
+    assert re.search(r"RSS \+34\d\.\d MiB/h · files", text)
+
+
+def test_a_kind_that_was_not_verified_names_that_instance_first(path):
+    """Not the one that lost most."""
+    r = run()
+    r.add_fault(record(5, "reload", 70.0, active_s=None, outcome=FaultOutcome.FAILED, reason="no"))
+    with StoreReader(r.write(path)) as reader:
+        built = build_report(reader)
+    reload = next(row for row in fault_rows(built) if row[0] == "reload")
+    assert ("reload", "2 (+1 skipped)", "1", "2", "0.10 s / 0.10 s", "#5 at 1m10s: failed") == reload
+
+
+def test_what_was_not_observed_is_said(tmp_path):
+    """A run that was killed at once has neither figures nor a proxy."""
+    with StoreReader(SyntheticRun(seconds=0, plan={"length": 60}).write(tmp_path / "run.db")) as reader:
+        built = build_report(reader)
+    assert "not observed" == drift(built)
+    assert ("rate held", "-") == summary(built)[0][:2]
+    assert "0" == failures(built["load"])
+    assert "for 0 s of 1 min" in headline(built)
+    assert "0.0 MiB" in itself(built)

@@ -1,0 +1,68 @@
+"""Checks of slow change, on a short run that is told to judge drift early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from soak.model import Vital
+from tests.soak.synthetic import SyntheticRun, histogram, record
+from tests.soak.verdict.runs import only_missed
+
+
+class TestDrift:
+    def run(self, seconds: int = 400, grow: Callable[[float], dict[str, Any]] = lambda _: {}) -> SyntheticRun:
+        run = SyntheticRun(seconds=seconds, plan={"objectives": {"drift_after": 300}})
+        for i in range(0, seconds, 5):
+            values: dict[str, Any] = {"rss_bytes": 10**8, "cpu_s": i / 10, "fds": 50, "processes": 3}
+            run.vitals.append(Vital(at_s=i, subject="proxy", **{**values, **grow(i)}))
+            run.vitals.append(Vital(i, "b1", i, 0.0, i, i))
+        return run
+
+    def test_flat_vitals_pass(self, verdict):
+        """All four are judged, and hold; other subjects do not count."""
+        v = verdict(self.run())
+        assert "pass" == v.verdict
+        assert {"p99_drift", "rss_growth", "fds_growth", "processes_growth"} < {o.name for o in v.objectives}
+
+    @pytest.mark.parametrize(
+        ("name", "grow", "words"),
+        [
+            ("rss_growth", lambda t: {"rss_bytes": int(10**8 + t * 2000)}, "memory grew by 7"),
+            ("fds_growth", lambda t: {"fds": int(50 + t / 10)}, "open files grew by 36"),
+            ("processes_growth", lambda t: {"processes": int(3 + t / 100)}, "processes grew by"),
+        ],
+    )
+    def test_growth_is_named(self, verdict, name, grow, words):
+        """Each by itself, with the slope and where it went."""
+        missed = only_missed(verdict(self.run(grow=grow)))
+        assert name == missed.name
+        assert words in missed.reason
+
+    def test_p99_drift(self, verdict):
+        """Slower in the last quarter than in the first."""
+        run = self.run()
+        for s in range(300, 400):
+            run.changes[s] = {"latency": histogram(100, 1.5)}
+        missed = only_missed(verdict(run))
+        assert "p99_drift" == missed.name
+        assert "from 1.00 ms in the first quarter to 1.50 ms in the last (x 1.50, limit 1.2)" in missed.reason
+
+    def test_growth_per_reload_is_told(self, verdict):
+        """A leak at each reload."""
+        run = self.run(grow=lambda t: {"fds": 50 + int(t // 50)})
+        for i in range(1, 8):
+            run.add_fault(record(i, "reload", i * 50.0))
+        missed = only_missed(verdict(run))
+        assert "fds_growth" == missed.name
+        assert "1.0 per reload" in missed.reason
+
+    def test_a_proxy_that_was_never_looked_at_is_not_judged(self, verdict):
+        """No vitals: no claim."""
+        run = self.run()
+        run.vitals = []
+        v = verdict(run)
+        assert "pass" == v.verdict
+        assert {"rss_growth", "fds_growth", "processes_growth"} <= {n.name for n in v.not_judged}
