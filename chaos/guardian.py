@@ -114,8 +114,7 @@ class Guardian:
         if self._fd >= 0:
             with suppress(GuardianError):  # it is gone: its exit code says how
                 self._say("done\n")
-            os.close(self._fd)
-            self._fd = -1
+            self._hang_up()
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._process.wait()
@@ -125,9 +124,18 @@ class Guardian:
 
     async def ended(self) -> int:
         """Wait for its end, whatever the cause; returns its exit code."""
-        return await self._process.wait()
+        code = await self._process.wait()
+        self._hang_up()
+        return code
+
+    def _hang_up(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _say(self, line: str) -> None:
+        if self._fd < 0:
+            raise GuardianError(f"the guardian (pid {self.pid}) is gone")
         try:
             os.write(self._fd, line.encode())
         except OSError as error:
@@ -173,6 +181,9 @@ async def spawn_guardian(
         assert process.stdout is not None
         async with asyncio.timeout(ready_timeout_s):
             said = await process.stdout.readline()
+    except TimeoutError as error:
+        await guardian.done(timeout_s=0)
+        raise GuardianError(f"the guardian did not start within {ready_timeout_s:g} s") from error
     except BaseException:
         await guardian.done(timeout_s=0)
         raise

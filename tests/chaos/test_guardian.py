@@ -174,9 +174,21 @@ async def test_a_guardian_that_was_killed_is_told(run: Path):
     """Speaking to a dead guardian is an error; ending it gives its exit code."""
     async with guarded(run) as guardian:
         os.kill(guardian.pid, signal.SIGKILL)
-        assert await guardian.ended() == -signal.SIGKILL
+        while look(guardian.pid) is not None:
+            await asyncio.sleep(0.01)
         with pytest.raises(GuardianError, match="is gone: Broken pipe"):
             guardian.extend(1)
+        assert await guardian.ended() == -signal.SIGKILL
+        with pytest.raises(GuardianError, match="is gone$"):
+            guardian.extend(1)
+
+
+async def test_a_guardian_that_takes_too_long_to_start_is_told_and_ended(run: Path):
+    """The daemon does not wait for ever, and leaves no half-started guardian behind."""
+    with pytest.raises(GuardianError, match=r"the guardian did not start within 0.001 s"):
+        await spawn_guardian(
+            run_dir=run, open_lab="x:y", deadline_ns=0, log=run / "log", ready_timeout_s=0.001, env=ENV
+        )
 
 
 async def test_a_guardian_that_does_not_end_is_killed(run: Path):
