@@ -179,7 +179,7 @@ async def test_a_guardian_that_was_killed_is_told(run: Path):
         with pytest.raises(GuardianError, match="is gone: Broken pipe"):
             guardian.extend(1)
         assert await guardian.ended() == -signal.SIGKILL
-        with pytest.raises(GuardianError, match="is gone$"):
+        with pytest.raises(GuardianError, match=r"is gone$"):
             guardian.extend(1)
 
 
