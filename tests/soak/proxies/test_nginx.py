@@ -66,15 +66,6 @@ def test_nginx_accepts_what_is_rendered_without_a_word(model):
     assert (0, "") == (done.returncode, done.stderr)
 
 
-@pytest.mark.skipif(not Path("/usr/sbin/nginx").exists(), reason="needs a distribution's nginx as well")
-def test_an_older_generation_accepts_it_too(model):
-    """Debian's nginx takes the same file."""
-    check(model)
-    command = ADAPTER.validate_command(Path("/usr/sbin/nginx"), model.directory)
-
-    assert 0 == subprocess.run(command, timeout=30, check=False).returncode
-
-
 def test_nginx_refuses_the_broken_one(model):
     """The configuration for reload-bad is refused with an [emerg] that names the directive."""
     done = check(replace(model, broken=True))
