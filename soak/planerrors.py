@@ -6,6 +6,7 @@ Pure: takes a model and what it refused, returns text. Where it stands in the fi
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -102,6 +103,8 @@ def _own_words(c: _Complaint) -> str:
 
 
 def _bound(c: _Complaint) -> str:
+    if isinstance(c.raw, float) and not math.isfinite(c.raw):
+        return f"{c.where}: {c.value} is not a finite number"
     name, rule = _BOUNDS[c.kind]
     reason = RATE_REASON if c.place == ("rate",) and c.kind == "less_than_equal" else ""
     return f"{c.where}: {c.value} {rule} {_number(c.context[name])}{reason}"
@@ -116,6 +119,8 @@ def _pattern(c: _Complaint) -> str:
 
 
 def _length(c: _Complaint) -> str:
+    if c.kind == "too_long":
+        return f"{c.where}: {c.value} must have at most {c.context['max_length']} items"
     return f"{c.where}: it must have at least {c.context['min_length']} item(s)"
 
 
@@ -138,6 +143,7 @@ _WORDS: Mapping[str, Callable[[_Complaint], str]] = {
     "literal_error": _unknown_value,
     "string_pattern_mismatch": _pattern,
     "string_too_long": _too_long,
+    "too_long": _length,
     "too_short": _length,
 }
 

@@ -318,7 +318,7 @@ def leftovers(run: RunDir) -> list[str]:
         return []
     left = []
     if run.lab.is_dir() and (processes := processes_of(run)):
-        left.append(f"{len(processes)} processes")
+        left.append(f"{len(processes)} process{'es' if len(processes) > 1 else ''}")
     if run.socket.is_socket():
         left.append("a stale socket")
     return left

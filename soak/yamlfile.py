@@ -70,7 +70,7 @@ def parse_yaml(text: str, name: str) -> Document:
     try:
         _refuse_dangers(text, name)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        if node is None:
+        if node is None or (isinstance(node, yaml.ScalarNode) and node.value == ""):
             raise PlanError(f"{name}: the file is empty; 'soak init' writes a commented plan")
         if not isinstance(node, yaml.MappingNode):
             raise PlanError(
@@ -164,6 +164,8 @@ def _syntax(error: yaml.YAMLError, text: str, name: str) -> str:
     """Word a syntax error with its line and the text that stands there."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if str(problem).startswith("but "):  # the problem ends a sentence that the context began
+        problem = f"{getattr(error, 'context', None)}, {problem}"
     if mark is None:
         return f"{name}: not valid YAML: {problem}"
     lines = text.splitlines()

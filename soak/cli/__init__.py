@@ -6,7 +6,6 @@ that ``soak --help`` is quick.
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 import click
@@ -21,19 +20,12 @@ from soak.cli.start import start
 __all__ = ["cli", "main"]
 
 
-def _version() -> str:
-    try:
-        return version("soakd")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown"
-
-
 @click.group(
     cls=SoakGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 invalid, 4 dirty (something was left broken).",
 )
-@click.version_option(_version(), prog_name="soak", message="%(prog)s %(version)s")
+@click.version_option(package_name="soakd", prog_name="soak", message="%(prog)s %(version)s")
 def cli() -> None:
     """Hold a request rate against a proxy for a day, break things on schedule, and judge what happened.
 

@@ -65,11 +65,13 @@ def stop(*, run_name: str | None, no_wait: bool, exit_code: bool) -> int:
     from soak.web.client import ControlClient, RefusedError  # noqa: PLC0415
 
     run = find_live(run_name)
+    client = ControlClient(run)
+    client.ping()
     if not no_wait:
         note(f"stopping {run.id}: healing, draining, judging")
     code: int | None = None
     try:
-        code = ControlClient(run).stop(wait=not no_wait)
+        code = client.stop(wait=not no_wait)
     except RefusedError:
         raise
     except ControlError:

@@ -57,11 +57,19 @@ class SoakGroup(SoakCommand, click.Group):
             raise click.UsageError(f"there is no command {args[0]!r}{nearest(args[0], known)}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a closed pipe is met here, before click ends the process with a verdict's exit code."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return _closed_pipe()
+        return code
+
     def _run(self, args: Sequence[Any], extra: dict[str, Any]) -> int:
         try:
             code = super().main(*args, **extra)
-            sys.stdout.flush()
-        except SystemExit as ended:  # click and rich both leave this way when the reader of a pipe went away
+        except SystemExit as ended:  # rich leaves this way when the reader of a pipe went away
             code = _closed_pipe() if isinstance(ended.__context__, BrokenPipeError) else ended.code
         except Exception as error:  # noqa: BLE001 - the edge: nothing may leave as a traceback
             code = _say(error)
@@ -88,8 +96,6 @@ def stdout_console() -> Console:
 def _say(error: BaseException) -> int:
     """Tell an error in words and return its exit code."""
     match error:
-        case BrokenPipeError():
-            return _closed_pipe()
         case click.Abort():
             complain("interrupted")
             return EXIT_INTERRUPTED

@@ -63,10 +63,10 @@ def start(*, load: Callable[[], Plan], detach: bool, as_json: bool, directory: P
     plan = load()
     findings = preflight(plan, directory=directory)
     refuse_blockers(findings)
+    run = create_run(plan, dump_plan(plan), directory=directory)
     for finding in findings:
         if finding.level is Level.WARN:
             note(f"warning: {finding.text}")
-    run = create_run(plan, dump_plan(plan), directory=directory)
     return _detached(plan, run) if detach else _foreground(plan, run, as_json=as_json)
 
 

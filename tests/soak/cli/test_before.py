@@ -1,0 +1,150 @@
+"""Commands before a run: what they print, and that they run nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chaos.faults.catalog import registry
+from soak.planfile import load_plan, template
+
+
+def test_faults_are_listed_with_what_they_do(soak):
+    """Every one in the catalog, on a line of its own."""
+    result = soak("faults")
+    assert 0 == result.exit_code
+    lines = result.stdout.splitlines()
+    assert len(registry()) + 1 == len(lines)
+    (down,) = [line for line in lines if line.startswith("backend-down")]
+    for words in ("b1, b2, b3", "30s", "yes", registry()["backend-down"].summary):
+        assert words in down
+
+
+def test_faults_as_json_say_what_is_supported(soak, monkeypatch):
+    """And what is lacking."""
+
+    class Dull:
+        name = "nginx"
+        capabilities = frozenset({"reload"})
+
+    monkeypatch.setattr("soak.planrules.adapters", lambda: {"nginx": Dull()})
+    rows = {row["name"]: row for row in json.loads(soak("faults", "--json").stdout)}
+    assert rows["reload"]["supported"]
+    assert (False, ["cert_rotate"]) == (rows["cert-rotate"]["supported"], rows["cert-rotate"]["lacking"])
+    assert "no: lacks cert_rotate" in soak("faults").stdout
+
+
+def test_faults_of_an_unknown_proxy_are_refused(soak):
+    """With the nearest."""
+    result = soak("faults", "--proxy", "ngnix")
+    assert (2, "soak: proxy 'ngnix' is not known; did you mean 'nginx'?\n") == (
+        result.exit_code,
+        result.stderr,
+    )
+
+
+def test_a_plan_shows_its_whole_timeline(soak):
+    """Every instant, what was moved, and the counts."""
+    result = soak("plan", "--preset", "quick")
+    assert 0 == result.exit_code
+    assert "1,000 req/s for 2m (120,000 requests)" in result.stdout
+    assert "tls-reused  85%    850" in result.stdout
+    assert "00:00:20  reload" in result.stdout
+    assert "2 backend-down, 3 cert-rotate, 5 reload · 0 skipped" in result.stdout
+
+
+def test_skipped_faults_are_listed_with_their_reason(soak):
+    """Never silence."""
+    result = soak("plan", "--preset", "quick", "--every", "backend-hang=40s:25s", "--minutes", "1")
+    assert "  skipped backend-hang due at 00:00:40: too late: it could not end by 50 s" in result.stdout
+
+
+def test_a_plan_without_faults_says_so(soak):
+    """An empty table would look like a mistake."""
+    Path("p.yaml").write_text("length: 90s\nrate: 0.5\n")
+    result = soak("plan", "p.yaml")
+    assert "plan: 0.5 req/s for 1m30s (45 requests)" in result.stdout
+    assert "no faults · 0 skipped" in result.stdout
+
+
+def test_instants_below_a_second_are_shown(soak):
+    """Jitter makes them."""
+    Path("p.yaml").write_text(
+        "length: 10m\nseed: 3\nchaos: {series: [{fault: reload, every: 1m, first: 4.5s}, {fault: noop, every: 5m}]}"
+    )
+    result = soak("plan", "p.yaml")
+    assert "00:00:04.5  reload" in result.stdout
+    assert "noop" in result.stdout
+
+
+def test_the_same_seed_gives_the_same_timeline(soak):
+    """And another one another."""
+    Path("p.yaml").write_text("length: 1h\nchaos: {series: [{fault: reload, every: 5m, jitter: 1m}]}")
+    first, again, other = (soak("plan", "p.yaml", "--json", "--seed", s).stdout for s in ("1", "1", "2"))
+    assert first == again
+    assert json.loads(first)["timeline"] != json.loads(other)["timeline"]
+
+
+def test_the_schema_is_json(soak):
+    """With the faults by name; no plan is read for it."""
+    schema = json.loads(soak("plan", "gone.yaml", "--schema").stdout)
+    assert "soak plan" == schema["title"]
+
+
+def test_check_prints_every_look(soak, home):
+    """All fine or warned of: exit 0; nothing is created."""
+    result = soak("check", "--preset", "quick")
+    assert 0 == result.exit_code, result.stdout
+    for look in (
+        "platform",
+        "nginx",
+        "open files",
+        "ports",
+        "disk",
+        "memory",
+        "processors",
+        "clock",
+        "leftovers",
+    ):
+        assert look in result.stdout
+    assert not home.exists()
+    assert "nginx" == json.loads(soak("check", "--json").stdout)[1]["name"]
+
+
+def test_check_as_json_blocks_with_its_exit_code(soak):
+    """The findings are the answer; stderr is silent."""
+    Path("p.yaml").write_text("proxy: {binary: /nonexistent}")
+    result = soak("check", "p.yaml", "--json")
+    assert (2, "") == (result.exit_code, result.stderr)
+    assert "block" == json.loads(result.stdout)[1]["level"]
+
+
+def test_init_writes_a_plan_that_loads(soak):
+    """soak.yaml, or what one says."""
+    result = soak("init")
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert "wrote soak.yaml; 'soak plan soak.yaml' shows its timeline" in result.stderr
+    assert load_plan() == load_plan(Path("soak.yaml"))
+    assert 0 == soak("init", "other.yaml").exit_code
+    assert template() == Path("other.yaml").read_text()
+
+
+def test_init_never_overwrites_unasked(soak):
+    """Work may be in it."""
+    Path("soak.yaml").write_text("mine")
+    result = soak("init")
+    assert (2, "soak: soak.yaml exists already; choose another name, or --force to overwrite it\n") == (
+        result.exit_code,
+        result.stderr,
+    )
+    assert "mine" == Path("soak.yaml").read_text()
+    assert 0 == soak("init", "--force").exit_code
+    assert template() == Path("soak.yaml").read_text()
+
+
+@pytest.mark.parametrize("place", ["/proc/soak.yaml", "gone/soak.yaml"])
+def test_init_says_why_it_cannot_write(soak, place):
+    """In the system's words."""
+    result = soak("init", place)
+    assert 2 == result.exit_code
+    assert f"soak: cannot write {place}: No such file or directory\n" == result.stderr
