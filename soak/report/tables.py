@@ -10,6 +10,7 @@ from soak.report.numbers import count, instant, length, mebibytes, millis, perce
 
 Report = Mapping[str, Any]
 FAULT_HEAD = ("fault", "n", "verified", "lost", "effect or recovery, p50 / max", "worst")
+_HOUR_S = 3600.0
 _OURS = ("ok", "client_resource")
 
 
@@ -120,19 +121,28 @@ def drift(report: Report) -> str:
     parts = []
     if (ratio := report["drift"]["p99_ratio"]) is not None:
         parts.append(f"p99 last quarter / first {ratio:.2f}")
+    long = report["run"]["seconds"] >= _HOUR_S
     for key, name in (("rss_bytes", "RSS"), ("fds", "files"), ("processes", "processes")):
         vital = report["vitals"][key]
-        if vital["slope_per_h"] is None:
-            continue
-        slope = vital["slope_per_h"]
-        if not vital["significant"] and round(vital["last"] - vital["first"], 1) == 0:
-            parts.append(f"{name} flat")
-            continue
-        grows = f"{slope / 1024**2:+.1f} MiB/h" if key == "rss_bytes" else f"{slope:+.1f}/h"
-        parts.append(f"{name} {grows}{'' if vital['significant'] else ', not significant'}")
+        if vital["slope_per_h"] is not None:
+            parts.append(f"{name} {_slope(key, vital, long=long)}")
     if (old := report["drift"]["old_processes"]) is not None:
         parts.append(f"old workers {old}")
     return " · ".join(parts) or "not observed"
+
+
+def _slope(key: str, vital: Report, *, long: bool) -> str:
+    """Return growth per hour with its significance; of a run too short for a slope, where it began and ended."""
+    first, last = vital["first"], vital["last"]
+    if round(last - first, 1) == 0 and (not vital["significant"] or vital["slope_per_h"] == 0):
+        return "flat"
+    if not long:
+        return (
+            f"{mebibytes(first)} to {mebibytes(last)}" if key == "rss_bytes" else f"{first:.0f} to {last:.0f}"
+        )
+    slope = vital["slope_per_h"]
+    grows = f"{slope / 1024**2:+.1f} MiB/h" if key == "rss_bytes" else f"{slope:+.1f}/h"
+    return grows if vital["significant"] else f"{grows}, not significant"
 
 
 def itself(report: Report) -> str:

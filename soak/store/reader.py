@@ -58,14 +58,13 @@ class StoreReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fallback = ""
-        """How the file was opened when the plain way was not possible; empty normally."""
+        """How the file was opened when the plain way was not possible; else empty."""
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         if not path.is_file():
             raise StoreError(f"{path} does not exist; is this the directory of a run?")
         self._db = self._open()
         try:
             schema.check(self._db, path)
-            self._classes: dict[int, str] = {}
         except StoreError:
             self.close()
             raise

@@ -11,6 +11,7 @@ by ``flush`` and ``close``; every record after it counts as lost.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -155,7 +156,7 @@ class StoreWriter:
             while self._step():
                 pass
             self._commit(self._applier.finish)
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._make_one_file()
         except Exception as e:  # noqa: BLE001 - whatever ends the writer is a failure of the store, told and kept
             self._fail(e)
         finally:
@@ -163,6 +164,16 @@ class StoreWriter:
             with self._wake:
                 self._items.clear()
                 self._wake.notify_all()
+
+    def _make_one_file(self) -> None:
+        """Fold the log into the file and leave WAL mode, so that a finished store can be read from anywhere.
+
+        A reader that is looking right now keeps it as it is, which is as readable where one may write beside it.
+        """
+        self._db.execute("PRAGMA busy_timeout = 0")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._db.execute("PRAGMA journal_mode = DELETE")
 
     def _step(self) -> bool:
         """Wait for the next tick, write one batch; return whether to go on."""

@@ -408,9 +408,24 @@ class TestReader:
             assert 1 == r.last_second()
 
     def test_a_finished_store_is_one_file(self, path, writer):
-        """Nothing but run.db is left to copy."""
+        """Nothing but run.db is left to copy, also after somebody read it."""
+        writer.add_report(report(0, window(0)))
         writer.close()
+        with StoreReader(path) as r:
+            assert 0 == r.last_second()
         assert [path.name] == [p.name for p in path.parent.iterdir()]
+
+    def test_a_reader_does_not_keep_the_writer_from_closing(self, path, writer):
+        """The store is whole either way."""
+        writer.add_report(report(0, window(0)))
+        writer.flush()
+        with StoreReader(path) as r, r.snapshot():
+            assert 0 == r.last_second()
+            writer.add_report(report(1, window(1)))
+            writer.close()
+            assert 0 == r.last_second()
+        with StoreReader(path) as r:
+            assert [0, 1] == [w.second for w in r.windows()]
 
     def test_reads_a_killed_run_up_to_its_last_commit(self, path):
         """SIGKILL leaves the write-ahead log behind; what was committed is all there."""

@@ -24,12 +24,26 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_drift_is_told_with_its_significance(path):
-    """A leak, and noise."""
+    """A leak, and noise, of a run long enough for a slope."""
+    r = SyntheticRun(seconds=3600)
+    r.vitals = [
+        Vital(t, "proxy", 10**7 + t * 10**5, 1.0, 50 if t < 1800 or t % 15 else 51, 3)
+        for t in range(0, 3600, 5)
+    ]
+    with StoreReader(r.write(path)) as reader:
+        built = build_report(reader)
+    assert re.search(r"RSS \+34\d\.\d MiB/h · files flat · processes flat", drift(built))
+    built["vitals"]["fds"] |= {"last": 53.0, "slope_per_h": 1.25, "significant": False}
+    assert "files +1.2/h, not significant" in drift(built)
+
+
+def test_a_short_run_has_no_slope_but_a_first_and_a_last(path):
+    """Extrapolating minutes to hours would tell tales."""
     r = SyntheticRun(seconds=200)
-    r.vitals = [Vital(t, "proxy", 10**7 + t * 10**5, 1.0, 50 + t % 3, 3) for t in range(0, 200, 5)]
+    r.vitals = [Vital(t, "proxy", 2**24 + t * 2**16, 1.0, 50 + t // 20, 3) for t in range(0, 200, 5)]
     with StoreReader(r.write(path)) as reader:
         text = drift(build_report(reader))
-    assert re.search(r"RSS \+34\d\.\d MiB/h · files", text)
+    assert re.search(r"RSS 1\d MiB to 2\d MiB · files 5\d to 5\d · processes flat", text)
 
 
 def test_a_kind_that_was_not_verified_names_that_instance_first(path):
