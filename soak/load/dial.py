@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,12 @@ _serials: dict[bytes, str] = {}
 
 
 def client_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return a client context that verifies the chain and the name. Without a CA file the system's authorities count."""
+    """Return a client context that verifies the chain and the name. Without a CA file the system's authorities count.
+
+    Raises ``OSError``, which ``ssl.SSLError`` is, when the file is missing or holds no PEM certificate.
+    """
+    if ca_file is not None:
+        Path(ca_file).open("rb").close()  # its error names the file; OpenSSL's does not
     context = ssl.create_default_context(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

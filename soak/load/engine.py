@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import os
+import resource
 import ssl
 import sys
 import traceback
@@ -49,6 +50,7 @@ class Engine:
         self._emit = emit
         self._loop = asyncio.get_running_loop()
         self._timer = TimerFd()
+        self._meter = _Meter()
         self._rng = Random(load.seed * 7919 + load.worker)
         self.max_lag_ns = int(load.max_lag_s * _NS)
         self.max_in_flight = load.max_in_flight
@@ -111,6 +113,7 @@ class Engine:
                 self._sweep_handle.cancel()
             self._loop.remove_reader(self._timer.fd)
             self._timer.close()
+            self._meter.close()
             for lane in self.lanes:
                 lane.close_idle()
 
@@ -293,7 +296,7 @@ class Engine:
                 windows.append(window)
                 lag.merge(window.lag)
         if second % 5 == 0 or final:
-            self._fds = _open_files()
+            self._fds = self._meter.open_files()
         report = WorkerReport(
             worker=self.load.worker,
             second=second,
@@ -320,7 +323,7 @@ class Engine:
     def _stats(self, lag: Histogram) -> SelfStats:
         return SelfStats(
             cpu_s=process_time(),
-            rss_bytes=_rss_bytes(),
+            rss_bytes=self._meter.rss_bytes(),
             fds=self._fds,
             loop_gap_s=max(self._gap_ns, 0) / _NS,
             lag_p50_s=lag.quantile_ns(0.5) / _NS,
@@ -356,10 +359,22 @@ class Engine:
         return out
 
 
-def _rss_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 -- once a second in the load process: the cheap call
-        return int(file.read().split()[1]) * _PAGE
+class _Meter:
+    """This process as the kernel sees it. Keeps a file open, for when there are no more files to be had."""
 
+    def __init__(self) -> None:
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
 
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- a count only, in the load process
+    def rss_bytes(self) -> int:
+        return int(os.pread(self._statm, 128, 0).split()[1]) * _PAGE
+
+    def open_files(self) -> int:
+        try:
+            return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- a count only, in the load process
+        except OSError:  # none left to look with: all are in use
+            return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    def close(self) -> None:
+        if self._statm >= 0:
+            os.close(self._statm)
+            self._statm = -1

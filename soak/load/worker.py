@@ -84,8 +84,11 @@ async def serve() -> None:
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     write, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
-    load = LoadSlice.from_json(json.loads(await reader.readline()))
-    engine = Engine(load, _Outlet(write).emit)
+    try:
+        load = LoadSlice.from_json(json.loads(await reader.readline()))
+        engine = Engine(load, _Outlet(write).emit)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        sys.exit(f"the load worker cannot start: {type(error).__name__}: {error}")
     watch_loop(loop, engine)
     engine.heard()
     gc.collect()

@@ -47,6 +47,12 @@ class Peer:
         self.writer.write(data)
         await self.writer.drain()
 
+    async def hang(self) -> None:
+        """Say nothing until the client is gone."""
+        while await self.reader.read(65_536):
+            pass
+        raise EOFError
+
     def reset(self) -> None:
         """Close with RST."""
         sock = self.writer.get_extra_info("socket")
@@ -235,7 +241,7 @@ async def drive(
             group.create_task(during(engine))
     for _ in range(3):
         await asyncio.sleep(0)
-    return Result(load, reports, errors)
+    return Result(load, reports, list(errors))
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -27,7 +27,6 @@ from tests.soak.load.rig import (
 )
 
 O = Outcome  # noqa: E741 -- the table is the point
-FOREVER = 3600
 
 
 async def resets_on_accept(peer: Peer) -> None:
@@ -40,7 +39,7 @@ async def closes_on_accept(peer: Peer) -> None:
 
 async def never_answers(peer: Peer) -> None:
     await peer.request()
-    await asyncio.sleep(FOREVER)
+    await peer.hang()
 
 
 async def closes_without_an_answer(peer: Peer) -> None:
@@ -122,7 +121,7 @@ async def half_closes_without_an_answer(peer: Peer) -> None:
 async def answers_before_it_is_asked(peer: Peer) -> None:
     await peer.send(answer(b"x"))
     await peer.request()
-    await asyncio.sleep(FOREVER)
+    await peer.hang()
 
 
 OK_HEAD = b"HTTP/1.1 200 OK\r\nX-Soak-Id: ID\r\n"

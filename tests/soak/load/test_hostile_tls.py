@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +65,7 @@ async def sends_an_alert(peer: Peer) -> None:
 
 
 async def hangs(peer: Peer) -> None:
-    await asyncio.sleep(3600)
+    await peer.hang()
 
 
 async def closes(peer: Peer) -> None:
