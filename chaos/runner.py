@@ -35,6 +35,8 @@ Sink = Callable[[FaultRecord], object]
 """Takes a record each time it changes; the last one is ``finished``."""
 EventSink = Callable[[str, Mapping[str, Any]], object]
 """Takes a dotted event with its data (JSON)."""
+Waiting = Callable[[str], object]
+"""Takes the reason for which a request cannot begin yet."""
 
 STATUS_TIMEOUT_S = 5.0
 """How long one look at one backend may take before it counts as unhealthy."""
@@ -127,15 +129,27 @@ class Runner:
         self._generation = max(self._generation, self._target.generation()) + 1
         return self._generation
 
-    def submit(self, request: FaultRequest, follow: Sink | None = None) -> asyncio.Task[FaultRecord]:
+    def submit(
+        self,
+        request: FaultRequest,
+        follow: Sink | None = None,
+        waiting: Waiting | None = None,
+    ) -> asyncio.Task[FaultRecord]:
         """Run a request in a task of its own, which ``stop`` waits for. See ``run``."""
-        task = self._spawn(self.run(request, follow), name=f"fault {request.kind}")
+        task = self._spawn(self.run(request, follow, waiting), name=f"fault {request.kind}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    async def run(self, request: FaultRequest, follow: Sink | None = None) -> FaultRecord:
-        """Run one request to its end and return its final record; ``follow`` gets its records at each step.
+    async def run(
+        self,
+        request: FaultRequest,
+        follow: Sink | None = None,
+        waiting: Waiting | None = None,
+    ) -> FaultRecord:
+        """Run one request to its end and return its final record.
+
+        ``follow`` gets its records at each step, ``waiting`` each reason for which it cannot begin yet.
 
         When cancelled, whatever was touched is undone first.
         """
@@ -145,7 +159,7 @@ class Runner:
             if fault is None:
                 reason = f"there is no fault {request.kind!r}{nearest(request.kind, self._faults)}"
                 return self.record_skipped(request, reason, follow)
-            instance = await self._admit(_completed(request, fault), fault, follow)
+            instance = await self._admit(_completed(request, fault), fault, follow, waiting)
             if isinstance(instance, FaultRecord):
                 return instance
             try:
@@ -198,20 +212,24 @@ class Runner:
                 await asyncio.sleep(0)
 
     async def _admit(
-        self, request: FaultRequest, fault: Fault, follow: Sink | None
+        self,
+        request: FaultRequest,
+        fault: Fault,
+        follow: Sink | None,
+        waiting: Waiting | None,
     ) -> Instance | FaultRecord:
         """Wait for the arbiter, in order of arrival; returns the registered instance, or the record of a skip."""
         if overlaps(request):
-            return await self._wait_for_grant(request, fault, follow)
+            return await self._wait_for_grant(request, fault, follow, waiting)
         self._queue.append(request)
         try:
-            return await self._wait_for_grant(request, fault, follow)
+            return await self._wait_for_grant(request, fault, follow, waiting)
         finally:
             self._queue = [other for other in self._queue if other is not request]
             self._notify()
 
     async def _wait_for_grant(
-        self, request: FaultRequest, fault: Fault, follow: Sink | None
+        self, request: FaultRequest, fault: Fault, follow: Sink | None, waiting: Waiting | None
     ) -> Instance | FaultRecord:
         deadline_s = self._clock.now() + self._limits.max_defer_s
         told = ""
@@ -230,6 +248,8 @@ class Runner:
                     if reason != told:
                         self._event("fault.waiting", {"kind": request.kind, "reason": reason})
                         told = reason
+                        if waiting is not None:
+                            waiting(reason)
                     until_s = deadline_s if until_s is None else until_s
                     await unless(changed, self._clock.sleep(until_s - now))
 

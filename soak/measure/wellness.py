@@ -8,7 +8,7 @@ from soak.measure.window import WorkerReport
 from soak.model import Outcome
 from soak.plan import SelfPlan
 
-_MISSED_SHARE = 0.01
+_MISSED_SHARE = 0.05
 """A second that missed more than this share of its slots held another load than the plan's."""
 
 

@@ -14,8 +14,12 @@ from tests.soak.windows import report, window
     ("what", "given", "reason"),
     [
         ("all slots sent on time", report(0), ""),
-        ("one slot in a hundred missed is noise", report(0, window(0, ok=99, missed=1)), ""),
-        ("more than that is another load", report(0, window(0, ok=98, missed=2)), "2 of 100 slots missed"),
+        (
+            "a few slots missed are noise, counted but not a bad second",
+            report(0, window(0, ok=95, missed=5)),
+            "",
+        ),
+        ("more than that is another load", report(0, window(0, ok=94, missed=6)), "6 of 100 slots missed"),
         ("dropped slots are the proxy's doing", report(0, window(0, ok=50, dropped=50)), ""),
         ("late sends", report(0, lag_p99_s=0.06), "send lag p99 60 ms"),
         ("a loop that stood still", report(0, loop_gap_s=0.3), "event loop stood still for 300 ms"),

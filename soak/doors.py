@@ -1,0 +1,52 @@
+"""What the control socket may ask of a live run: show, disturb, stop. Satisfies ``soak.web.control.ControlBackend``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from chaos.model import FaultRecord, FaultRequest, Source
+from chaos.runner import Runner
+from soak.clock import RunClock
+from soak.status import Status
+from soak.web.control import InjectRequest, InjectUpdates
+
+
+class Doors:
+    """The commands of one run. ``ended`` resolves to the exit code once the run is over."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        clock: RunClock,
+        *,
+        status: Callable[[], Status],
+        request_stop: Callable[[str], None],
+        ended: asyncio.Future[int],
+    ) -> None:
+        self._runner = runner
+        self._clock = clock
+        self._status = status
+        self._request_stop = request_stop
+        self._ended = ended
+
+    def status(self) -> Status:
+        """Return a snapshot."""
+        return self._status()
+
+    async def inject(self, request: InjectRequest, updates: InjectUpdates) -> FaultRecord:
+        """Run a fault by hand; the arbiter decides as it does for the schedule."""
+        wish = FaultRequest(
+            kind=request.fault,
+            source=Source.INJECT,
+            planned_s=self._clock.now(),
+            hold_s=request.hold_s or 0.0,
+            target=request.target,
+            params={"overlap": True} if request.overlap else {},
+        )
+        return await self._runner.submit(wish, updates.record, updates.waiting)
+
+    async def stop(self, *, wait: bool) -> int | None:
+        """End the run gracefully; with ``wait`` return its exit code."""
+        self._request_stop("soak stop")
+        return await asyncio.shield(self._ended) if wait else None

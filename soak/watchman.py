@@ -1,0 +1,66 @@
+"""Keeps a guardian process beside the daemon for as long as there is anything to heal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from chaos.guardian import Guardian, GuardianError, spawn_guardian
+from soak.errors import LabError
+from soak.rundir import RunDir
+from soak.tasks import cancel, spawn
+
+OPEN_LAB = "soak.lab:open_for_healing"
+
+
+class Watchman:
+    """Starts a guardian, replaces one that somebody ended, dismisses the last one when all is clean."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        deadline_ns: int,
+        *,
+        on_event: Callable[[str, dict[str, Any]], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._run = run
+        self._deadline_ns = deadline_ns
+        self._on_event = on_event
+        self._on_lost = on_lost
+        self._guardian: Guardian | None = None
+        self._tending: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the guardian; returns once it watches. Raises ``LabError`` with its words."""
+        self._guardian = await self._spawn()
+        self._tending = spawn(self._tend(), name="guardian")
+
+    async def dismiss(self) -> None:
+        """Tell the guardian that nothing is left to heal, and wait for its end."""
+        await cancel(self._tending)
+        if self._guardian is not None:
+            await self._guardian.done()
+
+    async def _spawn(self) -> Guardian:
+        try:
+            return await spawn_guardian(
+                run_dir=self._run.path,
+                open_lab=OPEN_LAB,
+                deadline_ns=self._deadline_ns,
+                log=self._run.guardian_log,
+            )
+        except GuardianError as error:
+            raise LabError(str(error)) from error
+
+    async def _tend(self) -> None:
+        while self._guardian is not None:
+            code = await self._guardian.ended()
+            self._on_event("guardian.died", {"pid": self._guardian.pid, "exit": code})
+            try:
+                self._guardian = await self._spawn()
+            except (LabError, OSError) as error:
+                self._on_lost(f"the guardian cannot be replaced: {error}")
+                return
+            self._on_event("guardian.replaced", {"pid": self._guardian.pid})
