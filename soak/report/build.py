@@ -15,7 +15,7 @@ from soak.model import CertificateRecord, Outcome, Phase, Sighting, SightKind, S
 from soak.plan import ObjectivesPlan
 from soak.store import SlotTotals, StoreReader
 from soak.verdict import RunFacts, gather, judge
-from soak.verdict.drifting import p99_ratio, trends
+from soak.verdict.drifting import own_trends, p99_ratio, trends
 from soak.verdict.faulting import effect_s, recovered_s, recovery_s
 
 SCHEMA = 1
@@ -273,4 +273,15 @@ def _self(f: RunFacts) -> dict[str, Any]:
         "workers": w.workers,
         "cores": round(w.cpu_s / f.elapsed_s, 6) if f.elapsed_s else None,
         "loop_gap_max_s": w.loop_gap_max_s,
+        "processes": {
+            subject: None
+            if trend is None
+            else {
+                "rss_bytes": {"first": trend.first, "last": trend.last, "slope_per_h": trend.slope_per_h},
+                "significant": trend.significant,
+            }
+            for subject, trend in own_trends(f).items()
+        },
+        "store_bytes": f.store_bytes,
+        "store_bytes_per_h": round(f.store_bytes / f.elapsed_s * 3600) if f.elapsed_s else None,
     }

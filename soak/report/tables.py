@@ -10,6 +10,8 @@ from soak.report.numbers import count, instant, length, mebibytes, millis, perce
 
 Report = Mapping[str, Any]
 FAULT_HEAD = ("fault", "n", "verified", "lost", "effect or recovery, p50 / max", "worst")
+_OWN_JUDGED_S = 300.0
+_FLAT_BYTES = 1024 * 1024
 _HOUR_S = 3600.0
 _OURS = ("ok", "client_resource")
 
@@ -151,10 +153,24 @@ def itself(report: Report) -> str:
     parts = []
     if me["cores"] is not None:
         parts.append(f"{percent(me['cores'])} of a core")
-    parts.append(mebibytes(me["rss_bytes"]))
+    parts.append(f"{mebibytes(me['rss_bytes'])}{_own_growth(me['processes'], report['run']['seconds'])}")
     if me["cpu_us_per_request"] is not None:
         parts.append(f"{me['cpu_us_per_request']:.0f} µs CPU a request")
     if unwell["seconds"]:
         set_apart = f"; {count(unwell['failed'])} failures in them set apart" if unwell["failed"] else ""
         parts.append(f"unwell in {count(unwell['seconds'])} s ({percent(unwell['share'])}){set_apart}")
+    parts.append(f"store {mebibytes(me['store_bytes'])}")
     return " · ".join(parts)
+
+
+def _own_growth(processes: Report, seconds: float) -> str:
+    """Say whether soak's own memory stayed flat: within 1 MiB from the first minute to the end; else what grew."""
+    if seconds < _OWN_JUDGED_S:
+        return ""
+    grown = {
+        name: p["rss_bytes"]["last"] - p["rss_bytes"]["first"]
+        for name, p in processes.items()
+        if p is not None
+    }
+    grown = {name: by for name, by in grown.items() if by >= _FLAT_BYTES}
+    return f" ({', '.join(f'{n} +{mebibytes(by)}' for n, by in grown.items())})" if grown else ", flat"

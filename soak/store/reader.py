@@ -142,6 +142,11 @@ class StoreReader:
         ):
             yield Event(at_s, wall_s, what, json.loads(data))
 
+    def size_bytes(self) -> int:
+        """Return the size of the store on disk, with its write-ahead log."""
+        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
     def vitals(self, subject: str | None = None) -> Iterator[Vital]:
         """Yield the looks at all subjects, or at one, in order."""
         for at_s, who, rss, cpu_s, fds, processes, old, detail in self._db.execute(

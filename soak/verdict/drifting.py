@@ -12,6 +12,7 @@ from soak.verdict.facts import RunFacts
 from soak.verdict.objectives import NotJudged, Objective, Word
 
 _WARM_UP_S = 600.0
+_OWN_WARM_UP_S = 60.0
 _MIB = 1024 * 1024
 
 VITALS: dict[str, Callable[[Vital], float]] = {
@@ -37,6 +38,15 @@ def trends(f: RunFacts) -> dict[str, Trend | None]:
             warm_up_s=warm_up_s,
         )
         for key, read in VITALS.items()
+    }
+
+
+def own_trends(f: RunFacts) -> dict[str, Trend | None]:
+    """Return the trend of resident memory of the daemon and of each load worker, its first minute left out."""
+    warm_up_s = min(_OWN_WARM_UP_S, f.elapsed_s / 4)
+    return {
+        subject: trend_of([(v.at_s, float(v.rss_bytes)) for v in vitals], warm_up_s=warm_up_s)
+        for subject, vitals in sorted(f.own_vitals.items())
     }
 
 

@@ -111,6 +111,10 @@ class RunFacts:
     certificates: Sequence[CertificateRecord]
     vitals: Sequence[Vital]
     """Of the proxy."""
+    own_vitals: Mapping[str, Sequence[Vital]]
+    """Of the daemon and each load worker, by subject."""
+    store_bytes: int
+    """Size of the store on disk."""
     recoveries: Mapping[int, TrafficRecovery]
     """By fault id, judged again from the store."""
     violations: Sequence[str]
@@ -189,6 +193,8 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         sightings=list(reader.sightings()),
         certificates=list(reader.certificates()),
         vitals=list(reader.vitals("proxy")),
+        own_vitals=_own_vitals(reader),
+        store_bytes=reader.size_bytes(),
         recoveries=judge_recoveries(
             reader,
             {f.id: edges_of(f, transition=shapes.get(f.kind) == FaultShape.TRANSITION) for f in faults},
@@ -198,6 +204,15 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         violations=violations,
         counters=reader.counters(),
     )
+
+
+def _own_vitals(reader: StoreReader) -> dict[str, list[Vital]]:
+    """Return what soak saw of itself; backends and the proxy are the lab's."""
+    found: dict[str, list[Vital]] = {}
+    for vital in reader.vitals():
+        if vital.subject == "daemon" or vital.subject.startswith("worker-"):
+            found.setdefault(vital.subject, []).append(vital)
+    return found
 
 
 def stretches_of(unwell: Iterable[Unwell]) -> Stretches:

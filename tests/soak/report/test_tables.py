@@ -65,3 +65,24 @@ def test_what_was_not_observed_is_said(tmp_path):
     assert "0" == failures(built["load"])
     assert "for 0 s of 1 min" in headline(built)
     assert "0.0 MiB" in itself(built)
+
+
+@pytest.mark.parametrize(
+    ("grown_bytes", "said"), [(0, "flat"), (200_000, "flat"), (5 * 1024 * 1024, "(worker-0 +5.0 MiB)")]
+)
+def test_soaks_own_memory_is_flat_or_its_growth_is_named(tmp_path, grown_bytes, said):
+    """After the first minute, of the daemon and of each worker, from their vitals."""
+    seconds = 400
+    r = SyntheticRun(seconds=seconds, plan={"length": seconds})
+    for at_s in range(0, seconds, 5):
+        late = grown_bytes if at_s > seconds / 2 else 0
+        r.vitals += [
+            Vital(float(at_s), "worker-0", 50_000_000 + late, at_s * 0.1, 20, 1),
+            Vital(float(at_s), "daemon", 60_000_000, at_s * 0.01, 20, 1),
+        ]
+    with StoreReader(r.write(tmp_path / "run.db")) as reader:
+        built = build_report(reader)
+    assert {"daemon", "worker-0"} == set(built["self"]["processes"])
+    assert 60_000_000 == built["self"]["processes"]["daemon"]["rss_bytes"]["last"]
+    assert said in itself(built)
+    assert built["self"]["store_bytes"] > 0
