@@ -98,13 +98,13 @@ class Progress:
             f"{min(ledger.newest_second + 1, math.ceil(self._seconds))} of {self._seconds:g} s · {total.sent:,} sent · "
             f"{total.dropped:,} dropped · {total.missed:,} missed"
         )
-        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
         self._shown = True
 
     def close(self) -> None:
         """Clear the line."""
         if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
 
 
 def render_load(result: Mapping[str, Any]) -> str:

@@ -4,8 +4,6 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,8 @@ from soak.rundir import RunDir
 from soak.web import client
 from soak.web.client import ControlClient, RefusedError
 from soak.web.socketpath import short_path
+from tests.soak.web.answering import lines, serving
 from tests.soak.web.fakes import status_of_a_run
-
-Answer = Callable[[socket.socket], None]
 
 
 @pytest.fixture(params=["short", "deep"])
@@ -26,36 +23,6 @@ def run(request, tmp_path: Path) -> RunDir:
     path = tmp_path / "r" if request.param == "short" else tmp_path.joinpath(*["a-deep-directory"] * 8)
     path.mkdir(parents=True)
     return RunDir(path)
-
-
-@contextmanager
-def serving(run: RunDir, answer: Answer) -> Iterator[list[dict[str, Any]]]:
-    """Serve one connection with ``answer`` after its request line; yields the requests received."""
-    requests: list[dict[str, Any]] = []
-    done = threading.Event()
-    with socket.socket(socket.AF_UNIX) as server:
-        with short_path(run.socket) as path:
-            server.bind(path)
-        server.listen()
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                requests.append(json.loads(connection.makefile().readline()))
-                answer(connection)
-            done.set()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield requests
-        finally:
-            thread.join(5)
-    assert done.is_set()
-
-
-def lines(*values: dict[str, Any]) -> Answer:
-    return lambda connection: connection.sendall(b"".join(json.dumps(v).encode() + b"\n" for v in values))
 
 
 def test_ping_and_status_ask_and_read(run):
