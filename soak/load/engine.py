@@ -38,6 +38,8 @@ _MAX_TRACEBACKS = 5
 _COALESCE_NS = 50_000
 """Above 20,000 wakes a second, slots are drained in small groups: a wake costs more than this much lag is worth."""
 _SWEEP_S = 0.1
+_STALL_NS = _NS // 2
+"""A wake that comes so late is an event; every second's worst one is in its report anyway."""
 
 Seen = dict[bytes, list[int]]
 
@@ -67,7 +69,7 @@ class Engine:
         self.evidence: list[FailedRequest] = []
         self._evidence_by_outcome: dict[Outcome, int] = {}
         self._evidence_dropped = 0
-        self._notes: list[dict[str, Any]] = []
+        self._notes: dict[tuple[str, object], dict[str, Any]] = {}
         self._connections_made = 0
         self._steady_scopes: set[int] = {0}
         self._fds = 0
@@ -154,6 +156,8 @@ class Engine:
         now = monotonic_ns()
         gap = now - self._armed_ns
         self._gap_ns = max(self._gap_ns, gap)
+        if gap > _STALL_NS:
+            self.note("load.stalled", late_s=round(gap / _NS, 3))
         self._drain(now)
         if self._pacing and now >= self._end:
             self._stop_pacing()
@@ -163,7 +167,13 @@ class Engine:
         """Fire every slot that is due by ``now``, in order, closing windows on the way."""
         heap = self._heap
         lanes = self.lanes
-        self.unsupervised = self.load.supervised and now - self._heard_ns > self._dead_man_ns
+        silent_ns = now - self._heard_ns
+        if self.load.supervised and silent_ns > self._dead_man_ns:
+            if not self.unsupervised and self._pacing:
+                self.note("load.unsupervised", silent_s=round(silent_ns / _NS, 3))
+            self.unsupervised = True
+        else:
+            self.unsupervised = False
         end = self._end
         first = True
         while self._pacing:
@@ -280,9 +290,13 @@ class Engine:
             traceback.print_exception(error, file=sys.stderr)
 
     def note(self, name: str, **data: object) -> None:
-        """Have an event recorded; a few per second at most."""
-        if len(self._notes) < _MAX_NOTES:
-            self._notes.append({"name": name, **data})
+        """Have an event recorded: one a second of each name and class, with how often it happened (``count``)."""
+        key = (name, data.get("traffic"))
+        known = self._notes.get(key)
+        if known is not None:
+            known["count"] += 1
+        elif len(self._notes) < _MAX_NOTES:
+            self._notes[key] = {"name": name, **data, "count": 1}
 
     # -- windows -------------------------------------------------------------------------------------------------
 
@@ -309,12 +323,12 @@ class Engine:
             evidence_dropped=self._evidence_dropped,
             stats=self._stats(lag),
             final=final,
-            notes=self._notes,
+            notes=list(self._notes.values()),
         )
         self.evidence = []
         self._evidence_by_outcome = {}
         self._evidence_dropped = 0
-        self._notes = []
+        self._notes = {}
         self._gap_ns = 0
         self._second += 1
         self._boundary += _NS

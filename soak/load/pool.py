@@ -17,6 +17,7 @@ from typing import IO
 
 from soak.errors import LabError
 from soak.load.traffic import LoadSlice
+from soak.load.worker import READY_LINE
 from soak.measure.window import WorkerReport, from_line
 from soak.tasks import spawn
 
@@ -25,6 +26,7 @@ _MAX_REPLACEMENTS = 20
 _MAX_STILLBORN = 3
 """A worker that ends so many times without a single report cannot start; its own words say why."""
 _PIPE_TIMEOUT_S = 1.0
+_READY_TIMEOUT_S = 20.0
 
 
 class LoadPool:
@@ -57,17 +59,39 @@ class LoadPool:
         """Process ids by worker number."""
         return {k: p.pid for k, p in self._processes.items()}
 
-    async def start(self) -> None:
-        """Start every worker; they begin to send at the slices' ``t0_ns`` by themselves."""
+    async def prepare(self) -> None:
+        """Bring every worker's process up, so that ``start`` costs milliseconds. A worker that fails is seen by ``wait``."""
         with self._log_path.open("ab") as log:
             for load in self._slices:
-                await self._spawn(load, log)
+                self._processes[load.worker] = await self._launch(log)
+        async with asyncio.TaskGroup() as group:
+            for process in self._processes.values():
+                group.create_task(self._ready(process))
+
+    async def _ready(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(_READY_TIMEOUT_S):
+                await process.stdout.readline()
+        except TimeoutError:
+            self._on_event("load.worker_slow", {"pid": process.pid, "not_ready_after_s": _READY_TIMEOUT_S})
+
+    async def start(self, *, t0_ns: int | None = None) -> None:
+        """Give every worker its slice; it begins to send at ``t0_ns`` (default: the slice's own) by itself."""
+        if t0_ns is not None:
+            self._slices = [replace(load, t0_ns=t0_ns) for load in self._slices]
+        if not self._processes:
+            with self._log_path.open("ab") as log:
+                for load in self._slices:
+                    self._processes[load.worker] = await self._launch(log)
+        for load in self._slices:
+            self._brief(load)
         self._tasks = [
             spawn(self._tend(load.worker), name=f"load-worker-{load.worker}") for load in self._slices
         ]
 
-    async def _spawn(self, load: LoadSlice, log: IO[bytes]) -> None:
-        process = await asyncio.create_subprocess_exec(
+    async def _launch(self, log: IO[bytes]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "soak.load.worker",
@@ -77,7 +101,9 @@ class LoadPool:
             start_new_session=True,
             limit=_MAX_LINE,
         )
-        self._processes[load.worker] = process
+
+    def _brief(self, load: LoadSlice) -> None:
+        process = self._processes[load.worker]
         self._write(process, load.to_json())
         scope, steady = self._scope
         if scope:
@@ -108,7 +134,8 @@ class LoadPool:
                     f"load workers died {self._replacements} times; the last one ended with {code}: {self._last_words()}"
                 )
             with self._log_path.open("ab") as log:
-                await self._spawn(self._successor(worker), log)
+                self._processes[worker] = await self._launch(log)
+            self._brief(self._successor(worker))
             self._on_event("load.worker_replaced", {"worker": worker, "pid": self._processes[worker].pid})
 
     def _successor(self, worker: int) -> LoadSlice:
@@ -128,6 +155,8 @@ class LoadPool:
     async def _read(self, worker: int, process: asyncio.subprocess.Process) -> bool:
         assert process.stdout is not None
         while line := await process.stdout.readline():
+            if line == READY_LINE:
+                continue
             try:
                 report = from_line(line)
             except (ValueError, KeyError, TypeError) as error:

@@ -26,8 +26,8 @@ from soak.measure.window import WorkerReport
 from soak.model import Outcome
 from soak.tasks import cancel, spawn
 
-_START_S = 0.7
-"""Time for the workers to come up before the first slot is due."""
+_START_S = 0.3
+"""Time for workers that are up to read their slices and certificates before the first slot is due."""
 _BEAT_S = 1.0
 _MAX_WORKERS = 16
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._?[]"
@@ -138,12 +138,11 @@ async def _run(
     )
     ledger = Ledger()
     deaths: list[dict[str, object]] = []
-    t0_ns = monotonic_ns() + int(_START_S * 1e9)
     slices = [
         LoadSlice(
             worker=k,
             workers=order.workers,
-            t0_ns=t0_ns,
+            t0_ns=0,  # given at the start, when the workers are up
             seconds=order.seconds,
             seed=order.seed,
             classes=[spec],
@@ -169,7 +168,8 @@ async def _run(
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, pool.stop)
         try:
-            await pool.start()
+            await pool.prepare()
+            await pool.start(t0_ns=monotonic_ns() + int(_START_S * 1e9))
             await _beat_until_done(pool)
         finally:
             loop.remove_signal_handler(signal.SIGINT)

@@ -14,12 +14,8 @@ _TFD_TIMER_ABSTIME = 1
 _NS = 1_000_000_000
 
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long))
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (("it_interval", _Timespec), ("it_value", _Timespec))
+_Itimerspec = ctypes.c_long * 4
+"""struct itimerspec: seconds and nanoseconds of the interval, then of the instant."""
 
 
 class TimerFd:
@@ -28,7 +24,7 @@ class TimerFd:
     __slots__ = ("_ref", "_settime", "_value", "fd")
 
     def __init__(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc = ctypes.PyDLL(None, use_errno=True)  # neither call blocks, so the GIL need not be let go
         self.fd: int = libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self.fd < 0:
             code = ctypes.get_errno()
@@ -40,8 +36,8 @@ class TimerFd:
 
     def arm(self, at_ns: int) -> None:
         """Become readable at this instant of CLOCK_MONOTONIC; at once when it has passed."""
-        value = self._value.it_value
-        value.tv_sec, value.tv_nsec = divmod(max(at_ns, 1), _NS)
+        value = self._value
+        value[2], value[3] = divmod(at_ns if at_ns > 0 else 1, _NS)
         if self._settime(self.fd, _TFD_TIMER_ABSTIME, self._ref, None) != 0:
             code = ctypes.get_errno()
             raise OSError(code, f"timerfd_settime: {os.strerror(code)}")

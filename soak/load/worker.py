@@ -1,7 +1,7 @@
 """The load worker's process: ``python -m soak.load.worker``. First line of stdin: a ``LoadSlice``. Then commands.
 
 Commands are JSON lines: ``{"op": "beat"}``, ``{"op": "scope", "id": 3, "steady": false}``, ``{"op": "stop"}``. One
-report a second goes to stdout as a line of JSON. End of stdin means that the daemon is gone: the worker ends at once.
+report a second goes to stdout as a line of JSON, after a first line that says ready. End of stdin means that the daemon is gone: the worker ends at once.
 A reader that stands still never blocks the load: reports wait in a bounded buffer, then are dropped and counted.
 """
 
@@ -25,6 +25,8 @@ from soak.measure.window import WorkerReport, to_line
 from soak.tasks import cancel, spawn
 
 MAX_UNREAD_BYTES = 32 * 1024 * 1024
+READY_LINE = b'{"ready":true}\n'
+"""The first line of stdout: the interpreter is up and the slice is awaited."""
 _MAX_LINE = 4 * 1024 * 1024
 
 
@@ -84,6 +86,7 @@ async def serve() -> None:
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     write, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    write.write(READY_LINE)
     try:
         load = LoadSlice.from_json(json.loads(await reader.readline()))
         engine = Engine(load, _Outlet(write).emit)

@@ -210,7 +210,11 @@ ROWS = [
 
 def attack(row: Row) -> Result:
     """Run a row."""
-    return run(against(Server(row.behaviour), lambda port: slice_of(spec(port, **row.spec), **row.load)))
+    brief = {} if row.spec.get("rate") else {"seconds": 0.1}
+    shape = {"rate": 100, **row.spec}
+    return run(
+        against(Server(row.behaviour), lambda port: slice_of(spec(port, **shape), **brief, **row.load))
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[r.says for r in ROWS])
