@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from soak.plan import Plan
@@ -80,13 +82,30 @@ class LoadSlice:
         return cls(**{**value, "classes": classes})
 
 
+@cache
+def _unit() -> bytes:
+    """Return the block of which ``pattern`` is made; 8,168 bytes."""
+    return b"".join(b"%08x" % ((i * 2654435761) & 0xFFFFFFFF) for i in range(1021))
+
+
 def pattern(n: int) -> bytes:
     """Return the ``n`` known bytes that an origin answers to ``/bytes/N`` and that requests carry as body.
 
     Printable, not constant and not periodic in 256, so that a shifted or repeated block changes the checksum.
     """
-    unit = b"".join(b"%08x" % ((i * 2654435761) & 0xFFFFFFFF) for i in range(1021))
+    unit = _unit()
     return (unit * (n // len(unit) + 1))[:n]
+
+
+def cache_body(key: str, variant: str, n: int) -> bytes:
+    """Return the ``n`` bytes that an origin answers to ``/cache/KEY/bytes/N`` for this ``X-Soak-Variant`` ("" without).
+
+    64 hexadecimal digits that name key and variant, then the pattern from a place that depends on them. Bodies of 16
+    bytes and more therefore differ whenever key or variant do: a cache that mixes them up changes the checksum.
+    """
+    label = sha256(f"{key}\0{variant}".encode()).hexdigest().encode()
+    start = int(label[:8], 16) % len(_unit())
+    return (label + pattern(start + max(0, n - len(label)))[start:])[:n]
 
 
 def classes_of(plan: Plan, *, host: str, http_port: int, https_port: int, authority: str) -> list[ClassSpec]:
