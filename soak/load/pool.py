@@ -213,4 +213,6 @@ class LoadPool:
         for process in self._processes.values():
             if process.returncode is None:
                 process.kill()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(
+            *self._tasks, *(p.wait() for p in self._processes.values()), return_exceptions=True
+        )

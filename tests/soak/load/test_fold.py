@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from soak.load.fold import Row
 from soak.load.limits import raise_open_file_limit
+from soak.load.slices import slices_of
 from soak.load.timer import TimerFd
 from soak.load.traffic import ClassSpec, LoadSlice, classes_of, pattern
 from soak.model import Outcome
@@ -64,6 +65,19 @@ def test_classes_come_from_the_plan_with_their_share_of_the_rate() -> None:
     assert {443} == {s.port for s in specs if s.tls}
     assert {"soak.test"} == {s.authority for s in specs}
     assert [c.idempotent for c in plan.traffic.classes] == [s.idempotent for s in specs]
+
+
+def test_a_plan_is_cut_into_slices_that_share_its_bounds() -> None:
+    """Each worker gets its number, the same start, and its part of what may be in flight."""
+    plan = Plan(workers=3)
+    specs = classes_of(plan, host="127.0.0.1", http_port=80, https_port=443, authority="soak.test")
+    slices = slices_of(plan, specs, t0_ns=5, ca_file="/ca.pem", open_files=20_000)
+    assert [(0, 3), (1, 3), (2, 3)] == [(s.worker, s.workers) for s in slices]
+    assert {5} == {s.t0_ns for s in slices}
+    total = plan.rate * plan.traffic.response_timeout
+    assert total - 3 <= sum(s.max_in_flight for s in slices) <= total
+    (few,) = slices_of(Plan(), specs, t0_ns=5, ca_file="/ca.pem", open_files=1000)
+    assert 800 == few.max_in_flight
 
 
 @given(n=st.integers(0, 40_000))

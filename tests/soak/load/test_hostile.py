@@ -106,6 +106,11 @@ async def resets_after_the_answer(peer: Peer) -> None:
     peer.reset()
 
 
+async def resets_behind_the_answer(peer: Peer) -> None:
+    await peer.send(answer(await peer.request()))
+    peer.reset()
+
+
 async def half_closes_after_the_answer(peer: Peer) -> None:
     await peer.send(answer(await peer.request()))
     peer.writer.write_eof()
@@ -203,6 +208,7 @@ ROWS = [
     Row("both lengths", answers(CHUNKED[:-2] + b"Content-Length: 16\r\n\r\n" + BODY), {O.PROTOCOL_ERROR}),
     Row("a close of the idle connection", answers_once(WHOLE), {O.OK}, spec={"rate": 20}),
     Row("a reset of the idle connection", resets_after_the_answer, {O.OK}, spec={"rate": 20}),
+    Row("an answer with a reset on its heels", resets_behind_the_answer, {O.OK}, spec={"rate": 20}),
     Row("a half-close after the answer", half_closes_after_the_answer, {O.OK}, spec={"rate": 20}),
     Row("an answer before the request", answers_before_it_is_asked, {O.IDENTITY_MISMATCH}),
 ]

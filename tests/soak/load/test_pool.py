@@ -186,6 +186,23 @@ def test_kill_ends_every_worker_at_once(tmp_path: Path) -> None:
             os.kill(pid, 0)
 
 
+def test_workers_that_were_prepared_but_never_started_are_ended_too(tmp_path: Path) -> None:
+    """A start that fails elsewhere leaves no process behind, and none is replaced."""
+
+    async def main() -> tuple[list[int], list[str]]:
+        watched = Watched(tmp_path, *two(1, 600.0))
+        await watched.pool.prepare()
+        pids = list(watched.pool.pids.values())
+        await watched.pool.kill()
+        return pids, watched.names
+
+    pids, names = run(main())
+    assert [] == names
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
 def test_a_line_that_is_no_report_is_an_event(tmp_path: Path) -> None:
     """A torn line is said and skipped."""
 
