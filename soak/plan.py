@@ -50,9 +50,9 @@ def parse_duration(value: object) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest exact spelling: ``90.0`` -> ``"1m30s"``, ``0.25`` -> ``"250ms"``, ``0`` -> ``"0s"``."""
-    if seconds == 0:
-        return "0s"
+    """Return the shortest spelling, exact to the millisecond: ``90.0`` -> ``"1m30s"``, ``0.25`` -> ``"250ms"``."""
+    if seconds < 0.0005:
+        return f"{seconds:g}s"
     whole, ms = divmod(round(seconds * 1000), 1000)
     out = ""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):

@@ -1,0 +1,65 @@
+"""The watchman: a guardian is there while it is needed, replaced when it is killed, gone when dismissed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from time import monotonic_ns
+
+import psutil
+import pytest
+
+from soak.errors import LabError
+from soak.rundir import RunDir
+from soak.watchman import Watchman
+
+
+def watchman(tmp_path, events, lost, deadline_s=600.0) -> Watchman:
+    return Watchman(
+        RunDir(tmp_path),
+        monotonic_ns() + int(deadline_s * 1e9),
+        on_event=lambda name, data: events.append((name, data)),
+        on_lost=lost.append,
+    )
+
+
+async def until(look, seconds=15.0):
+    async with asyncio.timeout(seconds):
+        while not (found := look()):
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def test_a_killed_guardian_is_replaced_and_the_last_one_is_dismissed(tmp_path):
+    """Both are events; nothing is left afterwards."""
+    events: list[tuple[str, dict[str, object]]] = []
+    lost: list[str] = []
+    keeper = watchman(tmp_path, events, lost)
+    await keeper.start()
+    (first,) = psutil.Process().children()
+    first.send_signal(signal.SIGKILL)
+    await until(lambda: [name for name, _ in events] == ["guardian.died", "guardian.replaced"])
+    assert {"pid": first.pid, "exit": -signal.SIGKILL} == events[0][1]
+    assert events[1][1]["pid"] != first.pid
+    await keeper.dismiss()
+    assert lost == []
+    assert psutil.Process().children() == []
+
+
+async def test_a_guardian_that_cannot_start_is_a_lab_error_with_its_words(tmp_path, monkeypatch):
+    """No run begins unguarded."""
+    monkeypatch.setattr("soak.watchman.OPEN_LAB", "soak.nothing:there")
+    with pytest.raises(LabError, match=r"soak\.nothing"):
+        await watchman(tmp_path, [], []).start()
+
+
+async def test_one_that_cannot_be_replaced_ends_the_run(tmp_path, monkeypatch):
+    """The loss is told once."""
+    lost: list[str] = []
+    keeper = watchman(tmp_path, [], lost)
+    await keeper.start()
+    monkeypatch.setattr("soak.watchman.OPEN_LAB", "soak.nothing:there")
+    psutil.Process().children()[0].kill()
+    await until(lambda: lost)
+    assert "cannot be replaced" in lost[0]
+    await keeper.dismiss()
