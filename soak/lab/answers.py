@@ -1,26 +1,46 @@
 """What an origin answers, and what it gets wrong on command. Pure: no sockets, no clock.
 
-Paths: ``/bytes/N`` (the first N bytes of the known pattern), ``/echo`` (the request's body), ``/delay/MS/...`` (any of these,
-MS milliseconds later), ``/status/CODE``, ``/`` (its name).
+Paths: ``/bytes/N`` (the first N bytes of the known pattern), ``/drip/MS/bytes/N`` (the same, evenly over MS milliseconds),
+``/echo`` (the request's body), ``/cache/KEY/bytes/N`` (``soak.lab.caching``), ``/ws`` (a websocket that echoes), ``/status/CODE``, ``/``
+(its name), and ``/delay/MS/...`` (any of these, MS milliseconds later).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from typing import Any
 
+from soak.lab.caching import cacheable
+from soak.lab.shared import DRIPS, DUPLICATES, NON_IDEMPOTENT, REQUESTS, Shared, stats_of
+from soak.lab.websocket import accept_of
 from soak.load.traffic import pattern
-from soak.proxies.base import ID_HEADER, ORIGIN_HEADER
+from soak.proxies.base import DUPLICATE_HEADER, ID_HEADER, ORIGIN_HEADER, VARIANT_HEADER
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Longest body, either way."""
 MAX_HEADER_BYTES = 64 * 1024
 """Longest request line and headers together."""
 _MAX_DELAY_S = 600.0
-_NO_BODY = frozenset({204, 304})
+KEPT_HEADERS = frozenset(
+    {
+        b"connection",
+        b"if-modified-since",
+        b"if-none-match",
+        b"sec-websocket-key",
+        b"sec-websocket-version",
+        b"upgrade",
+        VARIANT_HEADER.lower().encode(),
+    }
+)
+"""Request headers on which some answer depends, beside those that every answer depends on."""
+DUPLICATE_LINE = f"\r\n{DUPLICATE_HEADER}: 1".encode()
+_IDEMPOTENT = frozenset({b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"})
+"""RFC 9110 section 9.2.2 (a CONNECT never gets further than the refusal)."""
+_NO_BODY = frozenset({101, 204, 304})
+ID_LINE = f"\r\n{ID_HEADER}: ".encode()
 _CONTENT_LENGTH = b"\r\nContent-Type: text/plain\r\nContent-Length: %d"
 
 
@@ -82,6 +102,8 @@ class Request:
     request_id: bytes = b""
     has_host: bool = False
     expects_continue: bool = False
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    """Those of ``KEPT_HEADERS``, by lower-case name."""
     header_bytes: int = 0
     body: list[bytes] | None = None
     body_bytes: int = 0
@@ -109,28 +131,40 @@ class Answer:
     http_1_0: bool = False
     reset: bool = False
     cut: bool = False
+    headers: bytes = b""
+    """More header lines, each after its line break."""
+    anonymous: bool = False
+    """Does not echo the request id: a cache may give this answer to others."""
+    drip_s: float = 0.0
+    """The body leaves evenly over this time."""
+    switches: bool = False
+    """After this answer the connection is a websocket."""
 
 
 class Origin:
     """What all connections of one origin share."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shared: Shared | None = None) -> None:
         self.name = name
         self.known = KnownBytes()
         self.misbehaviour = Misbehaviour()
         self.misbehaves = False
         self.draw = random.Random(1)
-        self.requests = 0
+        self.shared = shared or Shared.alone()
+        self.counters = self.shared.counters
         self.connections = 0
+        self.websockets = 0
+        """Open now."""
         self._own_name = f"{name}\n".encode()
-        self._label = f"\r\n{ORIGIN_HEADER}: {name}\r\n{ID_HEADER}: ".encode()
+        self._label = f"\r\n{ORIGIN_HEADER}: {name}".encode()
 
     def command(self, value: Any) -> dict[str, Any]:
         """Obey one line from the control pipe and return the reply."""
         if not isinstance(value, dict):
             return {"error": "a command is a JSON object"}
         if value == {"stats": True}:
-            return {"requests": self.requests, "connections": self.connections}
+            open_now = {"connections": self.connections, "websockets_open": self.websockets}
+            return {**stats_of(self.counters), **open_now}
         try:
             self.misbehaviour = Misbehaviour.from_json(value)
         except ValueError as error:
@@ -141,7 +175,10 @@ class Origin:
 
     def head(self, answer: Answer) -> bytes:
         """Return the status line and headers."""
-        parts = [_status_line(answer.status), self._label, answer.request_id]
+        parts = [_status_line(answer.status), self._label]
+        if not answer.anonymous:
+            parts += (ID_LINE, answer.request_id)
+        parts.append(answer.headers)
         if answer.status not in _NO_BODY:  # RFC 9110 section 8.6: no Content-Length in 204
             parts.append(_CONTENT_LENGTH % answer.length)
         if answer.close:
@@ -153,59 +190,94 @@ class Origin:
 
     def answer(self, request: Request, now: float) -> Answer:
         """Decide the answer to a complete or refused request."""
-        self.requests += 1
-        delay_s = 0.0
-        if request.refused:
-            status, body, length = _words(request.refused)
-        elif not (request.has_host or request.http_1_0):  # RFC 9112 section 3.2
-            status, body, length = _words(400)
-        else:
-            status, body, length, delay_s = self._route(request)
+        self.counters[REQUESTS] += 1
         answer = Answer(
-            status,
-            body,
-            length,
-            now + delay_s,
-            omit_body=request.method == b"HEAD" or status in _NO_BODY,
+            200,
+            (),
+            0,
+            now,
             close=not request.keep_alive or bool(request.refused),
             refused=bool(request.refused),
             request_id=request.request_id,
             http_1_0=request.http_1_0,
         )
+        if request.refused:
+            _say(answer, request.refused)
+        elif not (request.has_host or request.http_1_0):  # RFC 9112 section 3.2
+            _say(answer, 400)
+        else:
+            if self.is_duplicate(request.method, request.request_id):
+                answer.headers = DUPLICATE_LINE
+            self._route(request, answer)
+        answer.omit_body = request.method == b"HEAD" or answer.status in _NO_BODY
         if self.misbehaves:
             self._spoil(answer)
         return answer
 
-    def _route(self, request: Request) -> _Delayed:
-        parts = request.url.partition(b"?")[0].split(b"/")[1:]
-        delay_s = 0.0
-        if len(parts) >= 3 and parts[0] == b"delay" and (delay_ms := _number(parts[1])) is not None:
-            delay_s = min(delay_ms / 1000, _MAX_DELAY_S)
-            parts = parts[2:]
-        if request.method == b"CONNECT":
-            content = _words(405)
-        elif parts == [b"echo"]:
-            content = (200, request.body or (), request.body_bytes)
-        elif parts == [b""]:
-            content = (200, (self._own_name,), len(self._own_name))
-        else:
-            content = self._numbered(parts)
-        return *content, delay_s
+    def is_duplicate(self, method: bytes, request_id: bytes) -> bool:
+        """Count a request that is not idempotent; True when its id was delivered before, to this or another origin."""
+        if method in _IDEMPOTENT:
+            return False
+        self.counters[NON_IDEMPOTENT] += 1
+        if not request_id or not self.shared.delivered_before(request_id):
+            return False
+        self.counters[DUPLICATES] += 1
+        return True
 
-    def _numbered(self, parts: Sequence[bytes]) -> _Content:
-        number = _number(parts[1]) if len(parts) == 2 else None
-        if number is None:
-            return _words(404)
-        if parts[0] == b"bytes":
-            return (200, (self.known.prefix(number),), number) if number <= MAX_BODY_BYTES else _words(413)
-        return _words(number if parts[0] == b"status" and 200 <= number <= 599 else 404)
+    def _route(self, request: Request, answer: Answer) -> None:
+        path, _, query = request.url.partition(b"?")
+        parts = path.split(b"/")[1:]
+        if len(parts) >= 3 and parts[0] == b"delay" and (delay_ms := _number(parts[1])) is not None:
+            answer.due += min(delay_ms / 1000, _MAX_DELAY_S)
+            parts = parts[2:]
+        match parts:
+            case _ if request.method == b"CONNECT":
+                _say(answer, 405)
+            case [b"echo"]:
+                answer.body, answer.length = request.body or (), request.body_bytes
+            case [b""]:
+                answer.body, answer.length = (self._own_name,), len(self._own_name)
+            case [b"bytes", number]:
+                self._known_bytes(number, answer)
+            case [b"drip", milliseconds, b"bytes", number] if (drip_ms := _number(milliseconds)) is not None:
+                answer.drip_s = min(drip_ms / 1000, _MAX_DELAY_S)
+                self._known_bytes(number, answer)
+                self.counters[DRIPS] += answer.status == 200
+            case [b"cache", key, b"bytes", number] if key:
+                self._cacheable(key, number, query, request, answer)
+            case [b"ws"]:
+                _handshake(request, answer)
+            case [b"status", number] if 200 <= (_number(number) or 0) <= 599:
+                _say(answer, int(number))
+            case _:
+                _say(answer, 404)
+
+    def _known_bytes(self, text: bytes, answer: Answer) -> None:
+        number = _number(text)
+        if number is None or number > MAX_BODY_BYTES:
+            _say(answer, 404 if number is None else 413)
+            return
+        answer.body, answer.length = (self.known.prefix(number),), number
+
+    def _cacheable(self, key: bytes, text: bytes, query: bytes, request: Request, answer: Answer) -> None:
+        number = _number(text)
+        found = None
+        if number is not None and number <= MAX_BODY_BYTES:
+            found = cacheable(key, number, query, request.headers)
+        if found is None:
+            _say(answer, 404)
+            return
+        self.counters[found.column] += 1
+        answer.status, answer.body, answer.length = found.status, found.body, found.length
+        answer.headers += found.headers
+        answer.anonymous = True
 
     def _spoil(self, answer: Answer) -> None:
         wish, draw = self.misbehaviour, self.draw.random
         answer.due += wish.latency_ms / 1000
         answer.reset = draw() < wish.reset_ratio
         if draw() < wish.status_ratio:
-            answer.status, answer.body, answer.length = _words(int(wish.status))
+            _say(answer, int(wish.status))
         answer.cut = draw() < wish.cut_ratio
         if draw() < wish.wrong_id_ratio:
             answer.request_id = b"not-" + answer.request_id
@@ -215,9 +287,21 @@ class Origin:
             answer.body = (bytes(body),)
 
 
-_Content = tuple[int, Sequence[bytes | memoryview], int]
-"""Status, body, length."""
-_Delayed = tuple[int, Sequence[bytes | memoryview], int, float]
+def _handshake(request: Request, answer: Answer) -> None:
+    """Open a websocket, or say what is missing (RFC 6455 section 4.2)."""
+    headers = request.headers
+    wishes = headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+    if headers.get(b"upgrade", b"").lower() != b"websocket" or b"upgrade" not in wishes:
+        _say(answer, 426)
+        answer.headers += b"\r\nUpgrade: websocket"
+    elif headers.get(b"sec-websocket-version") != b"13":
+        _say(answer, 426)
+        answer.headers += b"\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13"
+    elif request.method != b"GET" or (accept := accept_of(headers.get(b"sec-websocket-key", b""))) is None:
+        _say(answer, 400)
+    else:
+        answer.status, answer.switches = 101, True
+        answer.headers += b"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept
 
 
 def _number(text: bytes) -> int | None:
@@ -241,8 +325,8 @@ def _phrase(status: int) -> str:
         return "Unassigned"
 
 
-def _words(status: int) -> _Content:
-    if status in _NO_BODY:
-        return status, (), 0
-    text = f"{status} {_phrase(status)}\n".encode()
-    return status, (text,), len(text)
+def _say(answer: Answer, status: int) -> None:
+    """Make it an answer of this status that says so in words."""
+    text = b"" if status in _NO_BODY else f"{status} {_phrase(status)}\n".encode()
+    answer.status, answer.body, answer.length = status, (text,) if text else (), len(text)
+    answer.drip_s, answer.switches = 0.0, False

@@ -1,10 +1,12 @@
 """Our backend: ``python -m soak.lab.origin --name b1 --port 0``. Says who it is, echoes the request id, misbehaves on command.
 
-``soak.lab.answers`` says what it answers; this file is the wire and the process. It must cost little, because it shares the machine with what is
-measured, so it is a raw protocol on uvloop and llhttp. It prints ``{"ready":true,"port":N}`` once it listens, ends at once on
+``soak.lab.answers`` says what it answers; this file is the wire and the process. It must cost little, because it shares the
+machine with what is measured, so it is a raw protocol on uvloop and llhttp, with a short way for what was asked before
+(``soak.lab.repeats``). It prints ``{"ready":true,"port":N}`` once it listens, ends at once on
 SIGTERM, and never outlives its parent.
 
 A pipe on stdin takes one JSON object a line (the fields of ``Misbehaviour``, or ``{"stats":true}``) and is answered on stdout.
+With ``--shared FILE --row I`` its counters outlive it (``soak.lab.shared``).
 """
 
 from __future__ import annotations
@@ -22,15 +24,22 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import httptools
 import uvloop
 
-from soak.lab.answers import MAX_BODY_BYTES, MAX_HEADER_BYTES, Answer, Origin, Request
+from soak.lab.answers import KEPT_HEADERS, MAX_BODY_BYTES, MAX_HEADER_BYTES, Answer, Origin, Request
+from soak.lab.drip import Drip
+from soak.lab.repeats import Repeats
+from soak.lab.shared import MESSAGES, WEBSOCKETS, Shared
+from soak.lab.websocket import EchoSocket
 from soak.proxies.base import ID_HEADER
 
 _MAX_PIPELINED = 64
+_ONE_WRITE_BYTES = 16_384
+"""Up to here copying a body behind its head is cheaper than a second buffer."""
 _LINGER_S = 1.0
 _ID = ID_HEADER.lower().encode()
 _PR_SET_PDEATHSIG = 1
@@ -39,8 +48,9 @@ _PR_SET_PDEATHSIG = 1
 class OriginProtocol(asyncio.Protocol):
     """One connection: requests are parsed as they come, answers leave in order (RFC 9112 section 9.3.2)."""
 
-    def __init__(self, origin: Origin, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, origin: Origin, repeats: Repeats, loop: asyncio.AbstractEventLoop) -> None:
         self._origin = origin
+        self._repeats = repeats
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self._request = Request()
@@ -51,6 +61,15 @@ class OriginProtocol(asyncio.Protocol):
         self._reading = True
         self._deaf = False
         """No further request is answered: the connection closes after the answers that are due."""
+        self._between = True
+        """No request is half read."""
+        self._last = self._request
+        """The last whole request."""
+        self._drip: tuple[Drip, Answer] | None = None
+        """The answer whose body is on its way."""
+        self._early: bytes | None = None
+        """What came behind a request for a websocket that is not answered yet."""
+        self._socket: EchoSocket | None = None
 
     # asyncio.Protocol
 
@@ -63,37 +82,67 @@ class OriginProtocol(asyncio.Protocol):
         """Forget what was not sent."""
         self._origin.connections -= 1
         self._transport = None
+        self._drip = None
         self._answers.clear()
+        if self._socket is not None:
+            self._origin.websockets -= 1
         if self._timer is not None:
             self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Parse, then send what is due."""
+        if self._socket is not None or self._early is not None:
+            self._take_frames(data)
+            return
         if self._deaf:
+            return
+        quiet = self._between and not self._answers and self._drip is None and self._writable
+        if quiet and (repeated := self._repeats.answer(data)) is not None and self._transport is not None:
+            _write_whole(self._transport, *repeated)
             return
         try:
             self._feed(data)
         except httptools.HttpParserError:
             if not self._deaf:
                 self._refuse(400)
+        if quiet and self._between and len(self._answers) == 1:
+            self._repeats.learn(data, self._last, self._answers[0])
         self._send()
 
     def pause_writing(self) -> None:
         """Stop answering: the peer does not read."""
         self._writable = False
+        if self._socket is not None:
+            self._read(on=False)
 
     def resume_writing(self) -> None:
         """Go on answering."""
         self._writable = True
-        self._send()
+        if self._socket is not None:
+            self._read(on=True)
+        else:
+            self._send()
+
+    def _read(self, *, on: bool) -> None:
+        if self._transport is None or self._reading is on:
+            return
+        self._reading = on
+        if on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _feed(self, data: bytes) -> None:
         while data:
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                # The upgrade is declined by answering in HTTP/1.1 (RFC 9110 section 7.8); the rest is the next request.
                 data = data[upgrade.args[0] :]
+                if self._answers and self._answers[-1].switches:
+                    self._early = data
+                    self._read(on=False)  # until the answers before it are sent
+                    return
+                # The upgrade is declined by answering in HTTP/1.1 (RFC 9110 section 7.8); the rest is the next request.
                 self._parser = httptools.HttpRequestParser(self)
             else:
                 return
@@ -102,6 +151,7 @@ class OriginProtocol(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Begin a request."""
+        self._between = False
         self._request = Request()
 
     def on_url(self, url: bytes) -> None:
@@ -121,6 +171,8 @@ class OriginProtocol(asyncio.Protocol):
             self._request.expects_continue = value.lower() == b"100-continue"
         elif lower == b"content-length" and value.isdigit() and int(value) > MAX_BODY_BYTES:
             self._request.refused = 413
+        elif lower in KEPT_HEADERS:
+            self._request.headers[lower] = value
 
     def on_headers_complete(self) -> None:
         """Refuse early, or ask for the body."""
@@ -150,6 +202,8 @@ class OriginProtocol(asyncio.Protocol):
             return
         self._request.keep_alive = self._parser.should_keep_alive()
         self._queue(self._request)
+        self._between = True
+        self._last = self._request
         self._request = Request()  # so that a parse error after it does not carry its id
 
     # answers
@@ -167,13 +221,12 @@ class OriginProtocol(asyncio.Protocol):
         answer = self._origin.answer(request, self._loop.time())
         self._deaf = answer.close
         self._answers.append(answer)
-        if len(self._answers) > _MAX_PIPELINED and self._reading and self._transport is not None:
-            self._reading = False
-            self._transport.pause_reading()
+        if len(self._answers) > _MAX_PIPELINED:
+            self._read(on=False)
 
     def _send(self) -> None:
         """Send all answers that are due, in order, as long as the socket takes them."""
-        while self._answers and self._writable and self._transport is not None:
+        while self._answers and self._writable and self._transport is not None and self._drip is None:
             answer = self._answers[0]
             wait_s = answer.due - self._loop.time()
             if wait_s > 0:
@@ -182,9 +235,8 @@ class OriginProtocol(asyncio.Protocol):
                 return
             self._answers.popleft()
             self._write(self._transport, answer)
-        if not self._reading and len(self._answers) <= _MAX_PIPELINED // 2 and self._transport is not None:
-            self._reading = True
-            self._transport.resume_reading()
+        if self._early is None and len(self._answers) <= _MAX_PIPELINED // 2:
+            self._read(on=True)
 
     def _wake(self) -> None:
         self._timer = None
@@ -200,14 +252,66 @@ class OriginProtocol(asyncio.Protocol):
             whole = b"".join(body)
             body, answer.close = (whole[: len(whole) // 2],), True
         head = self._origin.head(answer)
-        if answer.length <= 16_384 or not body:
-            transport.write(b"".join((head, *body)))
+        if answer.drip_s and answer.length and not answer.omit_body:
+            transport.write(head)
+            self._drip = (Drip(b"".join(body), answer.drip_s, self._loop.time()), answer)
+            self._pour()
+        elif answer.switches:
+            transport.write(head)
+            self._switch()
         else:
-            transport.writelines((head, *body))
+            _write_whole(transport, head, body[0] if len(body) == 1 else b"".join(body))
+            self._after(transport, answer)
+
+    def _after(self, transport: asyncio.Transport, answer: Answer) -> None:
+        """End the connection when this was its last answer."""
         if answer.close:
             self._deaf = True
             self._answers.clear()
             self._close(transport, refused=answer.refused)
+
+    def _pour(self) -> None:
+        """Send what is due of the body that is on its way, and come back for the rest."""
+        self._timer = None
+        if self._drip is None or self._transport is None:
+            return
+        drip, answer = self._drip
+        now = self._loop.time()
+        if self._writable and (piece := drip.due(now)):
+            self._transport.write(piece)
+        if not drip.done:
+            self._timer = self._loop.call_at(drip.next_s(now), self._pour)
+            return
+        self._drip = None
+        self._after(self._transport, answer)
+        self._send()
+
+    # websockets
+
+    def _switch(self) -> None:
+        """Speak in frames from now on."""
+        self._socket = EchoSocket()
+        self._origin.websockets += 1
+        self._origin.counters[WEBSOCKETS] += 1
+        early, self._early = self._early, None
+        if early:
+            self._take_frames(early)
+        self._read(on=self._writable)
+
+    def _take_frames(self, data: bytes) -> None:
+        socket_, transport = self._socket, self._transport
+        if socket_ is None:
+            self._early = (self._early or b"") + data
+            return
+        if transport is None or socket_.closed:
+            return
+        before = socket_.messages
+        echo = socket_.feed(data)
+        self._origin.counters[MESSAGES] += socket_.messages - before
+        if echo:
+            transport.write(echo)
+        if socket_.closed:
+            self._close(transport, refused=socket_.broken)
 
     def _close(self, transport: asyncio.Transport, *, refused: bool) -> None:
         """Close; after a refusal swallow what is still coming, or the reset would eat the answer (RFC 9112 9.6)."""
@@ -216,6 +320,13 @@ class OriginProtocol(asyncio.Protocol):
             return
         transport.write_eof()
         self._timer = self._loop.call_later(_LINGER_S, transport.close)
+
+
+def _write_whole(transport: asyncio.Transport, head: bytes, body: bytes | memoryview) -> None:
+    if len(body) <= _ONE_WRITE_BYTES:
+        transport.write(b"".join((head, body)))
+    else:
+        transport.writelines((head, body))
 
 
 def _reset(transport: asyncio.Transport) -> None:
@@ -260,15 +371,16 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-async def serve(name: str, host: str, port: int) -> None:
+async def serve(name: str, host: str, port: int, shared: Shared | None = None) -> None:
     """Serve until SIGTERM, SIGINT or the end of a stdin pipe."""
     loop = asyncio.get_running_loop()
-    origin = Origin(name)
+    origin = Origin(name, shared)
+    repeats = Repeats(origin)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     server = await loop.create_server(
-        lambda: OriginProtocol(origin, loop), host, port, backlog=4096, reuse_address=True
+        lambda: OriginProtocol(origin, repeats, loop), host, port, backlog=4096, reuse_address=True
     )
     mode = os.fstat(sys.stdin.fileno()).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
@@ -287,12 +399,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True, help="0: any free one")
     parser.add_argument("--dir", default=None, help="working directory")
+    parser.add_argument("--shared", type=Path, default=None, help="the file that the lab's origins share")
+    parser.add_argument("--row", type=int, default=0, help="which row of it is this origin's")
     wish = parser.parse_args(argv)
     die_with_parent()
     if wish.dir is not None:
         os.chdir(wish.dir)
     try:
-        uvloop.run(serve(wish.name, wish.host, wish.port))
+        shared = None if wish.shared is None else Shared.open(wish.shared, wish.row)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"origin {wish.name} cannot use {wish.shared}: {error}\n")
+        return 1
+    try:
+        uvloop.run(serve(wish.name, wish.host, wish.port, shared))
     except OSError as error:
         sys.stderr.write(f"origin {wish.name} cannot listen on {wish.host}:{wish.port}: {error}\n")
         return 1

@@ -19,6 +19,14 @@ ORIGIN_HEADER = "X-Soak-Origin"
 """Name of the origin that answered."""
 GENERATION_HEADER = "X-Soak-Generation"
 """Config generation, added by the proxy's configuration to every answer."""
+ROUTE_HEADER = "X-Soak-Route"
+"""Name of the route that was taken (``r1``, ``r2``, ...), added by the proxy's configuration to answers of routes."""
+CACHE_HEADER = "X-Soak-Cache"
+"""What the proxy's cache says of itself (``HIT``, ``MISS``, ...): for people; nothing is judged by it."""
+VARIANT_HEADER = "X-Soak-Variant"
+"""Request header that a cacheable resource may vary on."""
+DUPLICATE_HEADER = "X-Soak-Duplicate"
+"""``1`` on the answer of an origin to a request that is not idempotent and was delivered before, to whichever origin."""
 SERVER_NAME = "soak.test"
 """Name of the proxied site: Host header, SNI, and the subject of the run's certificates."""
 
@@ -72,6 +80,15 @@ class ProxyModel:
     extra: str = ""
     broken: bool = False
     """Render a configuration that the proxy must refuse (for ``reload-bad``)."""
+    routes: int = 0
+    """How many hosts with a route each: ``r1.soak.test``, ``r2.soak.test``, ..."""
+    version: str = ""
+    """Version of the binary, for syntax that changed; "" is taken for a recent one."""
+
+
+def route_names(count: int) -> tuple[str, ...]:
+    """Return ``r1``, ``r2``, ...: what ``X-Soak-Route`` says, and the first label of the route's host."""
+    return tuple(f"r{i}" for i in range(1, count + 1))
 
 
 class ProxyAdapter(Protocol):

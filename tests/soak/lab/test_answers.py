@@ -156,4 +156,4 @@ def test_stats_count_requests():
     origin = Origin("b1")
     ask(origin, "/bytes/1")
 
-    assert {"requests": 1, "connections": 0} == origin.command({"stats": True})
+    assert {"requests": 1, "connections": 0}.items() <= origin.command({"stats": True}).items()
