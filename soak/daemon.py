@@ -64,8 +64,8 @@ from soak.watchman import Watchman
 from soak.web.control import ControlServer
 from soak.web.pages import Pages
 
-LEAD_S = 1.0
-"""Time for the load workers to come up before the first slot is due."""
+LEAD_S = 0.3
+"""Time for the slices to reach the load workers before the first slot is due."""
 DRAIN_MARGIN_S = 5.0
 GUARDIAN_MARGIN_S = 600.0
 STALE_REPORT_S = 5.0
@@ -95,9 +95,14 @@ class Daemon:
         """Run to the end and return the exit code. Raises ``SoakError`` for what a person must mend."""
         with hold(self._run), run_log.RunLog(self._run.log):
             async with self._judged(), self._stored(), self._heard(), self._guarded(), self._in_the_lab():
-                self._wire()
-                async with self._open_doors(), self._under_load():
-                    await self._until_the_end()
+                self._wire_sight()
+                self._wire_load()
+                async with self._load_at_hand():
+                    self._set_zero()
+                    self._wire_chaos()
+                    self._wire_doors()
+                    async with self._open_doors(), self._under_load():
+                        await self._until_the_end()
         if self._trouble is not None:
             raise self._trouble
         return self._ended.result()
@@ -196,6 +201,15 @@ class Daemon:
                 self._recorder.event("lab.not_removed", dict(left.detail))
 
     @asynccontextmanager
+    async def _load_at_hand(self) -> AsyncIterator[None]:
+        """Bring the load workers up before the first slot is set, so that none is missed by a slow start."""
+        try:
+            await self._pool.prepare()
+            yield
+        finally:
+            await self._pool.kill()
+
+    @asynccontextmanager
     async def _open_doors(self) -> AsyncIterator[None]:
         await self._pages.start()
         try:
@@ -211,7 +225,7 @@ class Daemon:
     async def _under_load(self) -> AsyncIterator[None]:
         clock = self._run_clock
         try:
-            await self._pool.start()
+            await self._pool.start(t0_ns=clock.t0_ns)
             self._live.state = "running"
             urls = {"proxy_url": self._facts.proxy_url, "http_url": self._facts.http_url}
             self._recorder.event("run.started", urls)
@@ -227,12 +241,13 @@ class Daemon:
 
     # -- wiring ----------------------------------------------------------------------------------------------------
 
-    def _wire(self) -> None:
+    def _set_zero(self) -> None:
+        """Fix the start of the run: what is told from now on counts from it."""
         self._run_clock.t0_ns = monotonic_ns() + int(LEAD_S * NS)
         self._started_wall_s = self._clock.wall_s() + LEAD_S
-        self._wire_sight()
-        self._wire_load()
-        self._wire_chaos()
+        self._metrics.set_start(self._started_wall_s)
+
+    def _wire_doors(self) -> None:
         self._doors = Doors(
             self._runner,
             self._run_clock,
@@ -255,7 +270,7 @@ class Daemon:
             self._ledger,
             run_id=self._run.id,
             proxy_version=lab.proxy_version,
-            started_wall_s=self._started_wall_s,
+            started_wall_s=self._clock.wall_s(),
             faults={name: known_targets(fault, plan) for name, fault in faults.items()},
             transitions=[name for name, fault in faults.items() if fault.shape is FaultShape.TRANSITION],
         )

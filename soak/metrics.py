@@ -111,6 +111,11 @@ class Metrics(Collector):
 
     # -- what the daemon tells --------------------------------------------------------------------------------------
 
+    def set_start(self, started_wall_s: float) -> None:
+        """Correct the wall time of the run's start, once it is known."""
+        self._started_wall_s = started_wall_s
+        self._set("soak_run_start_timestamp_seconds", started_wall_s)
+
     def set_status(self, status: Status) -> None:
         """Take the newest snapshot of the run."""
         self._status = status

@@ -551,3 +551,13 @@ def test_the_run(metrics):
     ]
     assert [0, 1, 0] == [value(metrics, "soak_phase", phase=p.value) for p in Phase]
     assert (1, 1) == (value(metrics, "soak_run_dirty"), value(metrics, "soak_run_guarded"))
+
+
+def test_the_start_of_the_run_can_be_corrected_once_it_is_known():
+    """Workers come up before the first slot is set; what counts is the slot."""
+    metrics = Metrics(
+        Plan(), Ledger(), run_id="r", proxy_version="1", started_wall_s=1000.0, faults={"reload": ("proxy",)}
+    )
+    metrics.set_start(1002.5)
+    text, _ = metrics.render()
+    assert b"soak_run_start_timestamp_seconds 1002.5\n" in text
