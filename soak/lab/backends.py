@@ -17,6 +17,7 @@ from chaos.target import BackendState, BackendStatus, Identity, IdentityChangedE
 from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.process import Child, exit_words, living, signal_process, start_child, tail
+from soak.lab.shared import Shared, create, stats_of
 from soak.lab.state import LabState
 from soak.lab.vitals import Subject
 from soak.proxies.base import BackendAddress
@@ -48,14 +49,25 @@ class LocalBackends:
         self._on_event = on_event
         self._start_timeout_s = start_timeout_s
         self._children: dict[str, Child] = {}
+        self._shared = run.lab / "origins.shared"
+        self._counted: dict[str, memoryview] = {}
         self._locks = {name: asyncio.Lock() for name in self._addresses}
 
     async def start_all(self) -> None:
         """Start every origin, at the same time. Raises ``LabError`` with the words of the first that does not come up."""
+        await asyncio.to_thread(self._share)
         outcomes = await asyncio.gather(*map(self._start, self._addresses), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    def _share(self) -> None:
+        try:
+            create(self._shared)
+            for row, name in enumerate(self._addresses):
+                self._counted[name] = Shared.open(self._shared, row).counters
+        except (OSError, ValueError) as error:
+            raise LabError(f"the origins cannot share {self._shared}: {error}") from error
 
     def children(self) -> list[Child]:
         """Return the processes started so far, the last one of each origin."""
@@ -147,6 +159,18 @@ class LocalBackends:
             raise TargetError(f"{name} refused the command: {reply['error']}")
         return reply
 
+    async def stats(self, name: str) -> Mapping[str, Any]:
+        """Return what it counted, restarts included, whatever state it is in. Raises ``TargetError`` for an unknown name."""
+        self._address(name)
+        child = self._children.get(name)
+        row = living(child.identity) if child is not None else None
+        if row is not None and not row.suspended:
+            with suppress(TargetError):
+                return await self.command(name, {"stats": True})
+        if name not in self._counted:
+            raise TargetError(f"{name} was never started")
+        return {**stats_of(self._counted[name]), "connections": 0, "websockets_open": 0}
+
     def _address(self, name: str) -> BackendAddress:
         if name not in self._addresses:
             raise TargetError(f"there is no backend {name!r}; there are {', '.join(self._addresses)}")
@@ -168,6 +192,7 @@ class LocalBackends:
         address = self._addresses[name]
         argv = [sys.executable, "-P", "-m", "soak.lab.origin"]
         argv += ["--name", name, "--host", address.host, "--port", str(address.port)]
+        argv += ["--shared", str(self._shared), "--row", str(list(self._addresses).index(name))]
         self._state.intend(name, argv)
         child = await start_child(
             name,

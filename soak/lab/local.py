@@ -24,7 +24,7 @@ from soak.lab.topology import ProxyAddress, choose_topology
 from soak.lab.vitals import look_at
 from soak.model import Vital
 from soak.plan import Plan
-from soak.proxies.base import SERVER_NAME, Capability
+from soak.proxies.base import SERVER_NAME, BackendAddress, Capability
 from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
@@ -47,11 +47,17 @@ class LocalLab:
     server_name = SERVER_NAME
     """Host header and SNI of the proxied site."""
 
-    def __init__(self, run: RunDir, plan: Plan, *, on_event: OnEvent, clock: Clock | None = None) -> None:
-        """Find the proxy and choose the ports. Raises ``LabError`` or ``PlanError``; nothing is started or written."""
+    def __init__(
+        self, run: RunDir, plan: Plan, *, on_event: OnEvent, clock: Clock | None = None, routes: int = 0
+    ) -> None:
+        """Find the proxy and choose the ports. Raises ``LabError`` or ``PlanError``; nothing is started or written.
+
+        ``routes`` is how many hosts with a route each the proxy has beside ``server_name``: ``r1.soak.test``, ...
+        """
         self._run = run
         self._plan = plan
         self._on_event = on_event
+        self._routes = routes
         self._clock = clock or SystemClock()
         self._adapter = adapter(plan.proxy.kind)
         self.proxy_binary: Path = self._adapter.find_binary(plan.proxy.binary)
@@ -102,6 +108,11 @@ class LocalLab:
         return self._topology.proxy
 
     @property
+    def backend_addresses(self) -> Sequence[BackendAddress]:
+        """Where the origins listen; for people: clients go through the proxy."""
+        return self._topology.backends
+
+    @property
     def ca_file(self) -> Path:
         """Root certificate of the run, for clients."""
         return self._proxy.ca_file
@@ -115,8 +126,14 @@ class LocalLab:
         await self._backends.command(name, wish)
 
     async def origin_stats(self, name: str) -> Mapping[str, Any]:
-        """Return what an origin counted itself: ``requests`` answered since it started, ``connections`` open now."""
-        return await self._backends.command(name, {"stats": True})
+        """Return what an origin counted itself since the lab started, its own restarts included.
+
+        ``requests``; ``non_idempotent`` and the ``duplicates`` among them (delivered before, to this or another origin);
+        ``drips``; ``websockets`` opened and the ``messages`` that they echoed; ``cache``: by kind (``plain``, ``etag``, ``vary``, ``no-store``)
+        how many ``full`` answers and ``not_modified`` ones it gave. And what is open now: ``connections``, ``websockets_open``; zero for an
+        origin that is down or suspended.
+        """
+        return await self._backends.stats(name)
 
     # chaos.target.Target
 
@@ -200,6 +217,8 @@ class LocalLab:
             authority=authority,
             on_event=self._on_event,
             start_timeout_s=self._plan.lab.start_timeout,
+            version=self.proxy_version,
+            routes=self._routes,
         )
         await self._backends.start_all()
         await self._started_proxy.start()

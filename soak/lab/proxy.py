@@ -25,7 +25,7 @@ from soak.lab.errorlog import ErrorLog
 from soak.lab.prober import Probe, ProbeError, trust
 from soak.lab.process import RUN_VARIABLE, Child, exit_words, signal_process, start_child, tail
 from soak.lab.state import LabState, marker_of, output_of
-from soak.lab.topology import Topology
+from soak.lab.topology import LOOPBACK, Topology
 from soak.lab.vitals import Subject, executables_of
 from soak.plan import ProxyPlan
 from soak.proxies.base import SERVER_NAME, Capability, ProxyAdapter, ProxyModel
@@ -83,9 +83,13 @@ class LocalProxy:
         authority: Authority,
         on_event: Callable[[str, Mapping[str, Any]], None],
         start_timeout_s: float,
+        version: str = "",
+        routes: int = 0,
     ) -> None:
         self._run = run
         self._plan = plan
+        self._version = version
+        self._routes = routes
         self._topology = topology
         self._state = state
         self._clock = clock
@@ -97,7 +101,7 @@ class LocalProxy:
         self._directory = run.lab / "proxy"
         self._candidate = run.lab / "candidate"
         self._output = output_of(run)
-        self._current = Setting(1, authority.leaf(SERVER_NAME, topology.proxy.host))
+        self._current = Setting(1, authority.leaf(*self._names()))
         self._seen_to_work = self._current
         self._child: Child | None = None
         self._lock = asyncio.Lock()
@@ -190,7 +194,7 @@ class LocalProxy:
         async with self._lock:
             await self._note_if_working()
             old = self._current.serial
-            pair = await asyncio.to_thread(self._authority.leaf, SERVER_NAME, self._topology.proxy.host)
+            pair = await asyncio.to_thread(self._authority.leaf, *self._names())
             evidence = await self._apply(Setting(generation, pair))
         if not evidence.ok:
             raise TargetError(f"the new certificate was not taken: {evidence.reason}")
@@ -214,6 +218,11 @@ class LocalProxy:
 
     # inside
 
+    def _names(self) -> Sequence[str]:
+        """Return what certificates are for: the site, its routes, and the addresses that a person types."""
+        host = self._topology.proxy.host
+        return tuple(dict.fromkeys((SERVER_NAME, f"*.{SERVER_NAME}", host, LOOPBACK, "localhost")))
+
     def _prepare_directories(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         marker_of(self._run).touch()
@@ -233,6 +242,8 @@ class LocalProxy:
             directory=directory,
             extra=self._plan.extra,
             broken=broken,
+            routes=self._routes,
+            version=self._version,
         )
 
     def _write_files(self, directory: Path, setting: Setting, *, broken: bool = False) -> None:

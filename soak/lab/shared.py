@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -102,8 +101,3 @@ def stats_of(counters: memoryview) -> dict[str, Any]:
         for kind in CACHE_KINDS
     }
     return {**values, "cache": cache}
-
-
-def stats_in(path: Path, row: int) -> Mapping[str, Any]:
-    """Read the counters of an origin, alive or not. Raises ``OSError`` or ``ValueError`` as ``Shared.open`` does."""
-    return stats_of(Shared.open(path, row).counters)

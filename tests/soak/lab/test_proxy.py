@@ -155,7 +155,7 @@ async def test_a_wrapper_that_passes_signals_on_works_like_nginx(run: RunDir, tm
     """The census covers its whole tree; reload, refusal and rotation work through it; stop ends all of it."""
     lab = await wrapped(run, tmp_path, PASSES_SIGNALS)
     try:
-        assert 4 == (await lab.vitals(0))[0].processes
+        assert 6 == (await lab.vitals(0))[0].processes
         assert (await lab.apply_generation(2)).ok
         assert (await lab.apply_broken_config()).ok
         done = await lab.install_certificate(3)

@@ -195,7 +195,53 @@ def test_a_reload_that_was_taken_is_told_from_one_that_was_refused():
     assert (0, 1) == (len(ADAPTER.acceptances(refused)), len(ADAPTER.refusals(refused)))
 
 
-def test_what_is_declared_is_what_is_rendered():
-    """HTTP/2 is not offered by the listeners, so it is not declared."""
-    assert {Capability.RELOAD, Capability.CERT_ROTATE, Capability.MARKER} == ADAPTER.capabilities
+def test_what_is_declared_is_what_is_rendered(model):
+    """HTTP/2 and websockets are in the file, so they are declared; nothing else is."""
+    declared = {"reload", "cert_rotate", "marker", "h2", "websocket"}
+    (text,) = ADAPTER.render(model).values()
+
+    assert declared == set(ADAPTER.capabilities)
+    assert (1, 1) == (text.count("http2 on;"), text.count("$http_upgrade"))
     assert (SIGHUP, SIGTERM) == (ADAPTER.reload_signal(), ADAPTER.stop_signal())
+
+
+@pytest.mark.parametrize(
+    ("directive", "version"),
+    [
+        (True, ""),
+        (True, "1.31.3"),
+        (True, "1.25.1"),
+        (False, "1.25.0"),
+        (False, "1.22.1"),
+        (False, "1.19.10"),
+    ],
+)
+def test_http_2_is_spelled_as_the_version_knows_it(model, directive, version):
+    """A directive of its own from 1.25.1 on, a word of listen before; never both."""
+    (text,) = ADAPTER.render(replace(model, version=version)).values()
+
+    assert directive is ("http2 on;" in text)
+    assert directive is not (" ssl http2 " in text)
+
+
+def test_the_old_spelling_is_valid_too(model):
+    """A recent nginx still takes it, with a warning and nothing worse."""
+    done = check(replace(model, version="1.22.1"))
+
+    assert 0 == done.returncode
+    assert {"[warn]"} == {word for word in done.stderr.split() if word.startswith("[")}
+
+
+def test_routes_have_a_file_of_their_own(model):
+    """A server each, accepted without a word; without routes there is no file."""
+    model = replace(model, routes=1000)
+    done = check(model)
+    files = ADAPTER.render(model)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert ["nginx.conf", "routes.conf"] == list(files)
+    assert (
+        1000 == files["routes.conf"].count("server {") == files["routes.conf"].count('Generation "7" always;')
+    )
+    assert "server_name r1000.soak.test;" in files["routes.conf"]
+    assert ["nginx.conf"] == list(ADAPTER.render(replace(model, routes=0)))
