@@ -19,6 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from soak.errors import nearest
+from soak.shapes import SHAPES
+
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(d|h|ms|m|s)\s*)")
 _UNIT_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -101,11 +104,27 @@ class LabPlan(_Frozen):
 class TrafficClassPlan(_Frozen):
     """One shape of requests with its share of the rate."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")
+    shape: str | None = Field(
+        None, description="A named shape whose fields are the defaults of this class; see 'soak load --help'."
+    )
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="Default: the shape's name.")
     share: Share = Field(description="Share of the plan's rate; the shares of all classes add up to 1.")
     tls: bool = True
-    connection: Literal["reuse", "new"] = Field(
-        "reuse", description="Keep connections, or open one for each request."
+    protocol: Literal["http1", "h2", "websocket"] = "http1"
+    connection: Literal["reuse", "new", "resume"] = Field(
+        "reuse",
+        description="Keep connections, open one for each request, or open one for each and resume its TLS session.",
+    )
+    connections: int = Field(16, ge=1, le=10_000, description="h2: connections at most; websocket: sockets.")
+    streams: int = Field(16, ge=1, le=128, description="h2: streams on a connection at most.")
+    hosts: int = Field(0, ge=0, le=10_000, description="Requests go round the names r1 ... rN of the site.")
+    cache_keys: int = Field(
+        0, ge=0, le=1_000_000, description="Requests draw from so many cacheable objects."
+    )
+    spread_sources: bool = Field(False, description="Connect from many loopback addresses, for free ports.")
+    streaming: bool = Field(
+        False,
+        description="A long answer by design: latency ends with its first byte, a cut is told with its age.",
     )
     method: Literal["GET", "POST", "PUT"] = "GET"
     path: str = Field(
@@ -119,10 +138,30 @@ class TrafficClassPlan(_Frozen):
     )
     status: int = Field(200, ge=100, le=599, description="The status that counts as expected.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_shape(cls, value: Any) -> Any:
+        """Put the fields of a named shape under those that were given."""
+        if not isinstance(value, dict) or (shape := value.get("shape")) is None:
+            return value
+        if shape not in SHAPES:
+            raise ValueError(f"there is no traffic shape {shape!r}{nearest(str(shape), SHAPES)}")
+        return {"name": shape, **SHAPES[shape], **value}
+
+    @model_validator(mode="after")
+    def _check(self) -> TrafficClassPlan:
+        if self.connection == "resume" and not self.tls:
+            raise ValueError(f"{self.name}: connection 'resume' resumes a TLS session; it needs tls: true")
+        if self.protocol == "h2" and not self.tls:
+            raise ValueError(f"{self.name}: h2 is agreed on in the TLS handshake (ALPN); it needs tls: true")
+        if self.hosts and self.cache_keys:
+            raise ValueError(f"{self.name}: hosts and cache_keys exclude each other; use two classes")
+        return self
+
     @property
     def idempotent(self) -> bool:
         """Whether a client may repeat the request blindly (RFC 9110 section 9.2.2)."""
-        return self.method in ("GET", "PUT")
+        return self.method in ("GET", "PUT") and self.protocol != "websocket"
 
 
 def default_classes() -> tuple[TrafficClassPlan, ...]:

@@ -24,8 +24,9 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.log": (),
     "soak.metric_catalog": (),
     "soak.model": (),
-    "soak.plan": (),
+    "soak.plan": ("soak.errors", "soak.shapes"),
     "soak.rundir": (),
+    "soak.shapes": (),
     "soak.status": (),
     "soak.tasks": (),
     # folds: pure

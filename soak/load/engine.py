@@ -21,8 +21,9 @@ from typing import Any
 
 from soak.load import outcome as classify
 from soak.load.dial import client_context
-from soak.load.http1 import Http1Connection
+from soak.load.flight import Flight
 from soak.load.lane import Lane
+from soak.load.lanes import lane_of
 from soak.load.outcome import Stage
 from soak.load.timer import TimerFd
 from soak.load.traffic import LoadSlice
@@ -59,7 +60,7 @@ class Engine:
         self.tls_timeout_s = load.tls_timeout_s
         self.in_flight = 0
         self.unsupervised = False
-        self.busy: set[Http1Connection] = set()
+        self.busy: set[Flight] = set()
         self.opened = self.closed_by_us = self.closed_by_peer = 0
         self.tls_full = self.tls_resumed = self.reused = 0
         self.open_connections = 0
@@ -95,7 +96,7 @@ class Engine:
         if any(spec.tls for spec in load.classes):
             context = client_context(load.ca_file)
         return [
-            Lane(self, spec, load, i, context if spec.tls else None) for i, spec in enumerate(load.classes)
+            lane_of(self, spec, load, i, context if spec.tls else None) for i, spec in enumerate(load.classes)
         ]
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -229,19 +230,19 @@ class Engine:
         tls_ns = int((load.connect_timeout_s + load.tls_timeout_s) * _NS)
         response_ns = int(load.response_timeout_s * _NS)
         body_ns = int(load.body_timeout_s * _NS)
-        for connection in tuple(self.busy):
-            stage = connection.stage
+        for flight in tuple(self.busy):
+            stage = flight.stage
             if stage is Stage.BUSY:
                 late = (
-                    now - connection.first_byte > body_ns
-                    if connection.first_byte
-                    else now - connection.wrote_ns > response_ns
+                    now - flight.first_byte > body_ns
+                    if flight.first_byte
+                    else now - flight.wrote_ns > response_ns
                 )
             else:
-                late = now - connection.sent > (tls_ns if stage is Stage.HANDSHAKING else connect_ns)
+                late = now - flight.sent > (tls_ns if stage is Stage.HANDSHAKING else connect_ns)
             if late:
-                ended = classify.of_timeout(stage, first_byte=bool(connection.first_byte))
-                connection.give_up(ended, f"gave up while {stage.name.lower()}", now)
+                ended = classify.of_timeout(stage, first_byte=bool(flight.first_byte))
+                flight.give_up(ended, f"gave up while {stage.name.lower()}", now)
         for lane in self.lanes:
             lane.tidy(now)
         self._finish_if_idle()
@@ -318,7 +319,7 @@ class Engine:
             sightings=self._take_sightings(),
             connections=self._take_connections(),
             open_connections=self.open_connections,
-            idle_connections=sum(len(lane.idle) for lane in self.lanes),
+            idle_connections=sum(lane.idle_connections for lane in self.lanes),
             evidence=self.evidence,
             evidence_dropped=self._evidence_dropped,
             stats=self._stats(lag),

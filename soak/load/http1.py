@@ -19,7 +19,7 @@ from soak.load.outcome import Stage
 from soak.model import Outcome
 
 if TYPE_CHECKING:
-    from soak.load.lane import Lane
+    from soak.load.lane import Http1Lane
 
 MAX_HEAD_BYTES = 64 * 1024
 """An answer whose header block is larger is a protocol error (nginx and HAProxy send at most 32 KiB)."""
@@ -83,7 +83,7 @@ class Http1Connection(asyncio.Protocol):
         "wrote_ns",
     )
 
-    def __init__(self, lane: Lane, number: int) -> None:
+    def __init__(self, lane: Http1Lane, number: int) -> None:
         self.lane = lane
         self.id = number
         self.stage = Stage.RESOLVING
@@ -115,6 +115,11 @@ class Http1Connection(asyncio.Protocol):
         self.trailing = False
         self.reusable = False
 
+    @property
+    def reused(self) -> bool:
+        """Whether the connection had carried a request before this one."""
+        return self.requests > 1
+
     # -- the request ---------------------------------------------------------------------------------------------
 
     def assign(self, request_id: bytes, due: int, sent: int, scope: int) -> None:
@@ -137,7 +142,7 @@ class Http1Connection(asyncio.Protocol):
         self.head_done = self.message_done = False
         self.requests += 1
         assert self.transport is not None
-        self.transport.write(lane.request_head + self.request_id + lane.request_tail)
+        self.transport.write(lane.compose(self))
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
@@ -201,11 +206,11 @@ class Http1Connection(asyncio.Protocol):
             return
         now = monotonic_ns()
         if self.head_done and exc is None and self.content_length == -1:  # the body ended with the connection
-            ended = self._judge()
-            lane.done(self, ended, now, "" if ended is Outcome.OK else self._mismatch())
+            ended = lane.judge(self)
+            lane.done(self, ended, now, "" if ended is Outcome.OK else lane.mismatch(self))
             return
         ended = classify.of_lost_connection(
-            reused=self.requests > 1, first_byte=bool(self.first_byte), since_sent_ns=now - self.wrote_ns
+            reused=self.reused, first_byte=bool(self.first_byte), since_sent_ns=now - self.wrote_ns
         )
         lane.done(self, ended, now, str(exc) if exc else "the peer closed the connection")
 
@@ -256,26 +261,14 @@ class Http1Connection(asyncio.Protocol):
 
     # -- the end of a request ------------------------------------------------------------------------------------
 
-    def _judge(self) -> Outcome:
-        lane = self.lane
-        identity_ok = not lane.check_identity or self.seen_id == self.request_id
-        body_ok = (lane.expect_length < 0 or self.body_length == lane.expect_length) and (
-            lane.expect_crc < 0 or self.body_crc == lane.expect_crc
-        )
-        if identity_ok and body_ok and self.status == lane.expect_status:
-            return Outcome.OK
-        return classify.of_answer(
-            status=self.status, expected_status=lane.expect_status, identity_ok=identity_ok, body_ok=body_ok
-        )
-
     def _finish(self) -> None:
         if self.trailing:
             self._fail(Outcome.PROTOCOL_ERROR, "bytes followed the end of the answer")
             return
         now = monotonic_ns()
         lane = self.lane
-        ended = self._judge()
-        lane.done(self, ended, now, "" if ended is Outcome.OK else self._mismatch())
+        ended = lane.judge(self)
+        lane.done(self, ended, now, "" if ended is Outcome.OK else lane.mismatch(self))
         if (
             ended is Outcome.IDENTITY_MISMATCH
         ):  # whose answer comes next on this connection is anybody's guess
@@ -289,14 +282,6 @@ class Http1Connection(asyncio.Protocol):
         self.close()
         if lane.keep and not self.reusable:  # the answer said close: the peer's decision, not ours
             self.closed_by_us = False
-
-    def _mismatch(self) -> str:
-        lane = self.lane
-        return (
-            f"status {self.status}, id {self.seen_id[:64].decode('latin-1')!r}, body {self.body_length} bytes crc32 {self.body_crc:08x}; "
-            f"expected status {lane.expect_status}, id {self.request_id.decode()!r}, "
-            f"body {lane.expect_length} bytes crc32 {max(lane.expect_crc, 0):08x}"
-        )
 
     def _fail(self, ended: Outcome, error: str) -> None:
         self.stage = Stage.CLOSED

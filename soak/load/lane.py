@@ -1,16 +1,20 @@
-"""One traffic class at work: its pacer, its idle connections, its expectations, its rows.
+"""One traffic class at work: its pacer, its expectations, its rows. How a request travels is said by a subclass.
 
-Everything that happens per request outside the connection itself is here: booking the slot, choosing a connection,
-booking the end. Owned by one ``Engine``; touches no files and no clock but the monotonic one.
+``Lane`` books the slot and the end of each request, whatever the protocol; ``dispatch`` puts it on its way.
+``Http1Lane`` is the common case: a pool of idle connections, newest first, a new one when none is idle. Owned by one
+``Engine``; touches no files and no clock but the monotonic one.
 """
 
 from __future__ import annotations
 
 import ssl
 import zlib
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from soak.load import dial
+from soak.load import outcome as classify
+from soak.load.flight import Flight
 from soak.load.fold import Row
 from soak.load.http1 import Http1Connection
 from soak.load.outcome import Stage
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 _UNBOUNDED = 1 << 40
 
 
-class Lane:
+class Lane(ABC):
     """One traffic class of one worker."""
 
     def __init__(
@@ -46,7 +50,6 @@ class Lane:
             skip_to(self.pacer, load.t0_ns + load.from_second * 1_000_000_000)
         self.keep = spec.connection == "reuse"
         self.in_flight = 0
-        self.idle: list[Http1Connection] = []
         self.rows: dict[int, Row] = {}
         self.row = Row(0)
         self.rows[0] = self.row
@@ -106,22 +109,36 @@ class Lane:
         self.in_flight += 1
         self._sequence += 1
         request_id = self._prefix + b"%x" % self._sequence
-        idle = self.idle
-        while idle:
-            connection = idle.pop()
-            if connection.stage is Stage.IDLE:
-                if now >= connection.expires_ns:
-                    connection.close()
-                    continue
-                connection.assign(request_id, due, now, row.scope)
-                engine.busy.add(connection)
-                engine.reused += 1
-                connection.write_request(now)
-                return
-        connection = Http1Connection(self, engine.next_connection())
-        connection.assign(request_id, due, now, row.scope)
-        engine.busy.add(connection)
-        dial.start(self, connection)
+        self.dispatch(request_id, due, now)
+
+    @abstractmethod
+    def dispatch(self, request_id: bytes, due: int, now: int) -> None:
+        """Put a request on its way. What becomes of it is told to ``done``, exactly once."""
+
+    def compose(self, flight: Flight) -> bytes:
+        """Return the request of a flight as it goes over the wire (HTTP/1.1)."""
+        return self.request_head + flight.request_id + self.request_tail
+
+    def judge(self, flight: Flight) -> Outcome:
+        """Compare a whole answer with what was promised."""
+        identity_ok = not self.check_identity or flight.seen_id == flight.request_id
+        body_ok = (self.expect_length < 0 or flight.body_length == self.expect_length) and (
+            self.expect_crc < 0 or flight.body_crc == self.expect_crc
+        )
+        if identity_ok and body_ok and flight.status == self.expect_status:
+            return Outcome.OK
+        return classify.of_answer(
+            status=flight.status, expected_status=self.expect_status, identity_ok=identity_ok, body_ok=body_ok
+        )
+
+    def mismatch(self, flight: Flight) -> str:
+        """Say what was wrong with an answer: what came, and what was promised."""
+        return (
+            f"status {flight.status}, id {flight.seen_id[:64].decode('latin-1')!r}, "
+            f"body {flight.body_length} bytes crc32 {flight.body_crc:08x}; "
+            f"expected status {self.expect_status}, id {flight.request_id.decode()!r}, "
+            f"body {self.expect_length} bytes crc32 {max(self.expect_crc, 0):08x}"
+        )
 
     # -- called by connections -----------------------------------------------------------------------------------
 
@@ -149,16 +166,16 @@ class Lane:
         self.engine.note("load.unsolicited_bytes", traffic=self.name, connection=connection.id)
         connection.abort()
 
-    def done(self, connection: Http1Connection, ended: Outcome, now: int, error: str) -> None:
+    def done(self, flight: Flight, ended: Outcome, now: int, error: str) -> None:
         """Book the end of a request."""
         engine = self.engine
         engine.in_flight -= 1
         self.in_flight -= 1
-        engine.busy.discard(connection)
+        engine.busy.discard(flight)
         row = self.row
-        if connection.row_scope != row.scope:
-            row = self._row_for(connection.row_scope, failed=ended is not Outcome.OK)
-        latency = now - connection.due
+        if flight.row_scope != row.scope:
+            row = self._row_for(flight.row_scope, failed=ended is not Outcome.OK)
+        latency = now - flight.due
         bucket = latency >> UNIT_SHIFT
         if bucket >= 256:
             shift = bucket.bit_length() - 8
@@ -168,7 +185,7 @@ class Lane:
         row.latency_sum += latency
         if latency > row.latency_max:  # noqa: PLR1730 -- hot path: max() is a call
             row.latency_max = latency
-        service = now - connection.sent
+        service = now - flight.sent
         bucket = service >> UNIT_SHIFT
         if bucket >= 256:
             shift = bucket.bit_length() - 8
@@ -178,16 +195,16 @@ class Lane:
         row.service_sum += service
         if service > row.service_max:  # noqa: PLR1730 -- hot path: max() is a call
             row.service_max = service
-        row.bytes_received += connection.body_length
-        if connection.generation:
-            engine.see(engine.generations, connection.generation, now)
-        if connection.origin:
-            engine.see(engine.origins, connection.origin, now)
+        row.bytes_received += flight.body_length
+        if flight.generation:
+            engine.see(engine.generations, flight.generation, now)
+        if flight.origin:
+            engine.see(engine.origins, flight.origin, now)
         if ended is Outcome.OK:
             row.ok += 1
         else:
-            self._failed(row, connection, ended, now, error)
-        connection.origin = connection.generation = b""
+            self._failed(row, flight, ended, now, error)
+        flight.origin = flight.generation = b""
 
     def _row_for(self, scope: int, *, failed: bool) -> Row:
         """Return the row to book an end on whose request was sent in an earlier scope."""
@@ -200,9 +217,9 @@ class Lane:
             row = self.rows[scope] = Row(scope)
         return row
 
-    def _failed(self, row: Row, connection: Http1Connection, ended: Outcome, now: int, error: str) -> None:
+    def _failed(self, row: Row, flight: Flight, ended: Outcome, now: int, error: str) -> None:
         row.outcomes[ended] = row.outcomes.get(ended, 0) + 1
-        row.last_failure_due = max(row.last_failure_due, connection.due)
+        row.last_failure_due = max(row.last_failure_due, flight.due)
         if ended is Outcome.STALE_REUSE and not self.spec.idempotent:
             row.stale_non_idempotent += 1
         engine = self.engine
@@ -211,22 +228,22 @@ class Lane:
         at = engine.at
         engine.evidence.append(
             FailedRequest(
-                id=connection.request_id.decode(),
+                id=flight.request_id.decode(),
                 traffic=self.name,
                 scope=row.scope,
                 outcome=ended,
-                due_s=at(connection.due),
-                sent_s=at(connection.sent),
-                first_byte_s=at(connection.first_byte) if connection.first_byte else None,
+                due_s=at(flight.due),
+                sent_s=at(flight.sent),
+                first_byte_s=at(flight.first_byte) if flight.first_byte else None,
                 done_s=at(now),
-                connection=connection.id,
-                connection_age_s=(now - connection.connected_ns) / 1e9 if connection.connected_ns else None,
-                reused=connection.requests > 1,
+                connection=flight.id,
+                connection_age_s=(now - flight.connected_ns) / 1e9 if flight.connected_ns else None,
+                reused=flight.reused,
                 idempotent=self.spec.idempotent,
-                status=connection.status or None,
-                origin=connection.origin[:64].decode("latin-1"),
-                generation=connection.generation[:64].decode("latin-1"),
-                serial=connection.serial,
+                status=flight.status or None,
+                origin=flight.origin[:64].decode("latin-1"),
+                generation=flight.generation[:64].decode("latin-1"),
+                serial=flight.serial,
                 error=error[:300],
             )
         )
@@ -246,6 +263,52 @@ class Lane:
         self.row = Row(self.row.scope)
         self.rows = {self.row.scope: self.row}
         return rows
+
+    @property
+    def idle_connections(self) -> int:
+        """Connections that are open and carry nothing."""
+        return 0
+
+    def tidy(self, now: int) -> None:  # noqa: B027 -- a lane without idle connections has nothing to do
+        """Look after connections that carry nothing; called ten times a second."""
+
+    def close_idle(self) -> None:  # noqa: B027 -- a lane without idle connections has nothing to do
+        """Close every connection that carries nothing: the slice is at its end."""
+
+
+class Http1Lane(Lane):
+    """HTTP/1.1: one request at a time on each connection."""
+
+    def __init__(
+        self, engine: Engine, spec: ClassSpec, load: LoadSlice, number: int, context: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(engine, spec, load, number, context)
+        self.idle: list[Http1Connection] = []
+
+    def dispatch(self, request_id: bytes, due: int, now: int) -> None:
+        """Send on the connection that idles for the shortest time; on a new one if there is none."""
+        engine = self.engine
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            if connection.stage is Stage.IDLE:
+                if now >= connection.expires_ns:
+                    connection.close()
+                    continue
+                connection.assign(request_id, due, now, self.row.scope)
+                engine.busy.add(connection)
+                engine.reused += 1
+                connection.write_request(now)
+                return
+        connection = Http1Connection(self, engine.next_connection())
+        connection.assign(request_id, due, now, self.row.scope)
+        engine.busy.add(connection)
+        dial.start(self, connection)
+
+    @property
+    def idle_connections(self) -> int:
+        """Connections in the pool."""
+        return len(self.idle)
 
     def tidy(self, now: int) -> None:
         """Drop closed connections from the idle list; close those that idle too long or are too old."""

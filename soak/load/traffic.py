@@ -8,7 +8,10 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from soak.plan import Plan
+from soak.plan import Plan, TrafficClassPlan
+
+STREAM_TIMEOUT_S = 120.0
+"""How long the body of a streaming class may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,21 @@ class ClassSpec:
     """Require the answer to echo the request id."""
     status: int = 200
     idempotent: bool = True
+    protocol: str = "http1"
+    connections: int = 16
+    """HTTP/2: connections at most; websocket: sockets."""
+    streams: int = 16
+    """HTTP/2: streams on a connection at most."""
+    hosts: int = 0
+    """Go round the names r1 ... rN of ``authority``; the answer must name its route."""
+    cache_keys: int = 0
+    """Draw from so many cacheable objects."""
+    spread_sources: bool = False
+    """Connect from many addresses of 127.0.0.0/8."""
+    streaming: bool = False
+    """Latency ends with the first byte; the body may take as long as ``body_timeout_s``."""
+    body_timeout_s: float | None = None
+    """Of this class alone; None: the slice's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +129,34 @@ def cache_body(key: str, variant: str, n: int) -> bytes:
 def classes_of(plan: Plan, *, host: str, http_port: int, https_port: int, authority: str) -> list[ClassSpec]:
     """Translate the plan's traffic classes for one proxy address."""
     return [
-        ClassSpec(
-            name=c.name,
-            rate=plan.rate * c.share,
-            host=host,
-            port=https_port if c.tls else http_port,
-            authority=authority,
-            tls=c.tls,
-            server_name=authority,
-            connection=c.connection,
-            method=c.method,
-            path=c.path,
-            request_bytes=c.request_bytes,
-            response_bytes=c.response_bytes,
-            status=c.status,
-            idempotent=c.idempotent,
-        )
+        spec_of(c, plan.rate, host=host, port=https_port if c.tls else http_port, authority=authority)
         for c in plan.traffic.classes
     ]
+
+
+def spec_of(c: TrafficClassPlan, rate: float, *, host: str, port: int, authority: str) -> ClassSpec:
+    """Translate one class of a plan whose whole rate is ``rate``."""
+    return ClassSpec(
+        name=c.name,
+        rate=rate * c.share,
+        host=host,
+        port=port,
+        authority=authority,
+        tls=c.tls,
+        server_name=authority,
+        connection=c.connection,
+        method=c.method,
+        path=c.path,
+        request_bytes=c.request_bytes,
+        response_bytes=c.response_bytes,
+        status=c.status,
+        idempotent=c.idempotent,
+        protocol=c.protocol,
+        connections=c.connections,
+        streams=c.streams,
+        hosts=c.hosts,
+        cache_keys=c.cache_keys,
+        spread_sources=c.spread_sources,
+        streaming=c.streaming,
+        body_timeout_s=STREAM_TIMEOUT_S if c.streaming else None,
+    )

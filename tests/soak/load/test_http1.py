@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from soak.load.http1 import MAX_HEAD_BYTES, Http1Connection
-from soak.load.lane import Lane
+from soak.load.lane import Http1Lane, Lane
 from soak.load.outcome import Stage
 from soak.model import Outcome
 from tests.soak.load.rig import BODY, answer
@@ -59,6 +59,10 @@ class FakeLane:
         self.ends: list[tuple[Outcome, str]] = []
         self.opened = self.over = self.strays = 0
 
+    compose = Lane.compose
+    judge = Lane.judge
+    mismatch = Lane.mismatch
+
     def connected(self, connection: Http1Connection, now: int) -> None:
         self.opened += 1
         connection.expires_ns = now + 3_600_000_000_000
@@ -80,7 +84,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.lane = FakeLane()
-        self.connection = Http1Connection(cast("Lane", self.lane), 1)
+        self.connection = Http1Connection(cast("Http1Lane", self.lane), 1)
         self.transport = FakeTransport()
         self.requests = 0
         self.ask()
@@ -195,7 +199,7 @@ def test_framing_and_names(piece: bytes, expected: Outcome) -> None:
 def test_a_connection_given_up_while_dialling_is_closed_when_it_comes_up() -> None:
     """The request was booked; the transport that arrives late is aborted and never counted."""
     lane = FakeLane()
-    connection = Http1Connection(cast("Lane", lane), 1)
+    connection = Http1Connection(cast("Http1Lane", lane), 1)
     connection.assign(b"1", 1, 1, 0)
     connection.give_up(Outcome.TLS_TIMEOUT, "late", 2)
     transport = FakeTransport()

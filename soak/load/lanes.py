@@ -1,0 +1,21 @@
+"""Which kind of lane carries a traffic class: the one place that chooses by protocol."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from soak.load.lane import Http1Lane, Lane
+from soak.load.traffic import ClassSpec, LoadSlice
+
+if TYPE_CHECKING:
+    from soak.load.engine import Engine
+
+
+def lane_of(
+    engine: Engine, spec: ClassSpec, load: LoadSlice, number: int, context: ssl.SSLContext | None
+) -> Lane:
+    """Return the lane of a class. Raises ``ValueError`` for a protocol that no lane speaks."""
+    if spec.protocol != "http1":
+        raise ValueError(f"no lane speaks {spec.protocol!r}")
+    return Http1Lane(engine, spec, load, number, context)
