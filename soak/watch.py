@@ -10,6 +10,8 @@ from soak.clock import RunClock
 from soak.measure.facts import SecondFacts
 from soak.verdict.recovery import RecoveryTracker
 
+_REMEMBERED_S = 3600
+"""How far back seconds are kept: what a fault and its recovery may take, with the steady minute before it."""
 _LATE_REPORT_S = 2.0
 """A second is known about this long after it ended."""
 
@@ -19,7 +21,7 @@ class TrafficRecoveryWatch:
 
     def __init__(self, clock: RunClock) -> None:
         self._clock = clock
-        self._tracker = RecoveryTracker()
+        self._tracker = RecoveryTracker(capacity_s=_REMEMBERED_S)
         self._changed = asyncio.Event()
 
     def add(self, facts: SecondFacts) -> None:
