@@ -18,7 +18,7 @@ from certs.authority import Authority
 from certs.install import install_pair
 from soak.errors import LabError
 from soak.lab.topology import free_ports
-from soak.proxies.base import BackendAddress, Capability, ProcessRole, ProxyModel
+from soak.proxies.base import BackendAddress, ProcessRole, ProxyModel
 from soak.proxies.nginx import ADAPTER
 
 
