@@ -24,11 +24,13 @@ class Watchman:
         *,
         on_event: Callable[[str, dict[str, Any]], None],
         on_lost: Callable[[str], None],
+        open_lab: str | None = None,
     ) -> None:
         self._run = run
         self._deadline_ns = deadline_ns
         self._on_event = on_event
         self._on_lost = on_lost
+        self._open_lab = open_lab
         self._guardian: Guardian | None = None
         self._tending: asyncio.Task[None] | None = None
 
@@ -47,7 +49,7 @@ class Watchman:
         try:
             return await spawn_guardian(
                 run_dir=self._run.path,
-                open_lab=OPEN_LAB,
+                open_lab=self._open_lab or OPEN_LAB,
                 deadline_ns=self._deadline_ns,
                 log=self._run.guardian_log,
             )

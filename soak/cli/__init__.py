@@ -14,6 +14,7 @@ from soak.cli.after import heal, report, runs
 from soak.cli.before import check, faults, init, plan
 from soak.cli.during import inject, status, stop
 from soak.cli.group import SoakGroup
+from soak.cli.lab import lab
 from soak.cli.load import load
 from soak.cli.start import start
 
@@ -37,7 +38,7 @@ def cli() -> None:
     """
 
 
-for command in (start, status, stop, inject, heal, report, runs, faults, plan, check, init, load):
+for command in (start, status, stop, inject, heal, report, runs, faults, plan, check, init, load, lab):
     cli.add_command(command)
 
 

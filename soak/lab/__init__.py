@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chaos.target import Healable
 
-__all__ = ["open_for_healing"]
+__all__ = ["open_for_healing", "open_throwaway"]
 
 
 async def open_for_healing(run_dir: str) -> Healable:
@@ -17,8 +17,20 @@ async def open_for_healing(run_dir: str) -> Healable:
     return _open(Path(run_dir))
 
 
+async def open_throwaway(run_dir: str) -> Healable:
+    """Open the directory of a lab without a run; healing it removes the directory, too."""
+    return _open_throwaway(Path(run_dir))
+
+
 def _open(path: Path) -> Healable:
     from soak.lab.sweep import LocalHealable  # noqa: PLC0415 - origins import this package too and must stay small
     from soak.rundir import RunDir  # noqa: PLC0415 - same
 
     return LocalHealable(RunDir(path.absolute()))
+
+
+def _open_throwaway(path: Path) -> Healable:
+    from soak.lab.throwaway import ThrowawayHealable  # noqa: PLC0415 - origins import this package too
+    from soak.rundir import RunDir  # noqa: PLC0415 - same
+
+    return ThrowawayHealable(RunDir(path.absolute()))
