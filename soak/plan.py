@@ -156,6 +156,12 @@ class TrafficClassPlan(_Frozen):
             raise ValueError(f"{self.name}: h2 is agreed on in the TLS handshake (ALPN); it needs tls: true")
         if self.hosts and self.cache_keys:
             raise ValueError(f"{self.name}: hosts and cache_keys exclude each other; use two classes")
+        if (self.hosts or self.cache_keys) and self.protocol != "http1":
+            raise ValueError(f"{self.name}: hosts and cache_keys go over http1, not over {self.protocol}")
+        if self.cache_keys and (self.method != "GET" or not self.response_bytes or self.status != 200):
+            raise ValueError(
+                f"{self.name}: cache_keys needs method GET, status 200, and the length of an object in response_bytes"
+            )
         return self
 
     @property

@@ -23,7 +23,7 @@ SHAPES: Mapping[str, Fields] = {
     "large-1m": {"path": "/bytes/1048576", "response_bytes": 1_048_576},
     "post": {"method": "POST", "path": "/echo", "request_bytes": 4096, "response_bytes": 4096},
     "h2": {"protocol": "h2", "connections": 16, "streams": 16},
-    "cache-mixed": {"tls": False, "path": "/cache", "cache_keys": 2000},
+    "cache-mixed": {"tls": False, "path": "/cache", "cache_keys": 2000, "response_bytes": 8192},
     "websocket": {
         "protocol": "websocket",
         "path": "/ws",

@@ -142,7 +142,7 @@ class Lane(ABC):
 
     # -- called by connections -----------------------------------------------------------------------------------
 
-    def connected(self, connection: Http1Connection, now: int) -> None:
+    def connected(self, connection: dial.Dialed, now: int) -> None:
         """Book a new usable connection."""
         engine = self.engine
         engine.opened += 1
@@ -151,7 +151,7 @@ class Lane(ABC):
         if self.context is not None:
             dial.note_tls(engine, connection, now)
 
-    def closed(self, connection: Http1Connection) -> None:
+    def closed(self, connection: dial.Dialed) -> None:
         """Book the end of a connection, and by whom."""
         engine = self.engine
         if connection.connected_ns:
@@ -279,6 +279,8 @@ class Lane(ABC):
 class Http1Lane(Lane):
     """HTTP/1.1: one request at a time on each connection."""
 
+    connection_type: type[Http1Connection] = Http1Connection
+
     def __init__(
         self, engine: Engine, spec: ClassSpec, load: LoadSlice, number: int, context: ssl.SSLContext | None
     ) -> None:
@@ -300,7 +302,7 @@ class Http1Lane(Lane):
                 engine.reused += 1
                 connection.write_request(now)
                 return
-        connection = Http1Connection(self, engine.next_connection())
+        connection = self.connection_type(self, engine.next_connection())
         connection.assign(request_id, due, now, self.row.scope)
         engine.busy.add(connection)
         dial.start(self, connection)

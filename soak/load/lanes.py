@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from soak.load.lane import Http1Lane, Lane
 from soak.load.traffic import ClassSpec, LoadSlice
+from soak.load.varied import CacheLane, RoutesLane
 
 if TYPE_CHECKING:
     from soak.load.engine import Engine
@@ -18,4 +19,8 @@ def lane_of(
     """Return the lane of a class. Raises ``ValueError`` for a protocol that no lane speaks."""
     if spec.protocol != "http1":
         raise ValueError(f"no lane speaks {spec.protocol!r}")
+    if spec.hosts:
+        return RoutesLane(engine, spec, load, number, context)
+    if spec.cache_keys:
+        return CacheLane(engine, spec, load, number, context)
     return Http1Lane(engine, spec, load, number, context)

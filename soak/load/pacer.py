@@ -19,6 +19,8 @@ class Pacer(Protocol):
     """A sequence of due instants; ``due_ns`` is the next one."""
 
     due_ns: int
+    index: int
+    """Number of that slot in the sequence of all workers."""
 
     def advance(self) -> None:
         """Go on to this worker's next slot."""

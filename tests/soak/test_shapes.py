@@ -29,6 +29,9 @@ def test_what_a_plan_says_goes_over_the_shape():
         ({"shape": "h2", "share": 1, "tls": False}, "needs tls"),
         ({"shape": "tls-resumed", "share": 1, "tls": False}, "needs tls"),
         ({"shape": "many-routes", "share": 1, "cache_keys": 5}, "exclude each other"),
+        ({"shape": "many-routes", "share": 1, "protocol": "h2", "tls": True}, "go over http1"),
+        ({"shape": "cache-mixed", "share": 1, "method": "POST"}, "needs method GET"),
+        ({"shape": "cache-mixed", "share": 1, "response_bytes": None}, "the length of an object"),
     ],
 )
 def test_a_shape_that_cannot_be_is_refused(wrong, words):
