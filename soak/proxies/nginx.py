@@ -116,7 +116,7 @@ http {{
             proxy_pass http://origins;
             proxy_buffering off;
         }}
-        location /ws {{
+        location = /ws {{
             proxy_pass http://origins;
             proxy_set_header Host $host;
             proxy_set_header Upgrade $http_upgrade;

@@ -49,6 +49,16 @@ def test_the_pattern_is_kept_once():
         (200, "/"),
         (200, "/delay/5/bytes/3"),
         (404, "/delay/5"),
+        (200, "/drip/5/bytes/3"),
+        (404, "/drip/5/echo"),
+        (413, f"/drip/5/bytes/{MAX_BODY_BYTES + 1}"),
+        (200, "/cache/k/bytes/3?ttl=1"),
+        (404, "/cache/k/bytes/3?ttl=x"),
+        (404, "/cache//bytes/3"),
+        (404, "/cache/k/bytes/x"),
+        (404, f"/cache/k/bytes/{MAX_BODY_BYTES + 1}"),
+        (404, "/cache/k"),
+        (426, "/ws"),
     ],
 )
 def test_each_path_has_its_status(status, url):
@@ -157,3 +167,27 @@ def test_stats_count_requests():
     ask(origin, "/bytes/1")
 
     assert {"requests": 1, "connections": 0}.items() <= origin.command({"stats": True}).items()
+
+
+def test_a_cacheable_answer_names_the_origin_and_no_request():
+    """It may be given to others."""
+    origin = Origin("b1")
+    head = origin.head(ask(origin, "/cache/k/bytes/3"))
+
+    assert b"X-Soak-Origin: b1\r\nCache-Control: max-age=60\r\n" in head
+    assert b"X-Soak-Id" not in head
+
+
+def test_only_what_is_not_idempotent_is_delivered_at_most_once():
+    """GET and PUT may be repeated; a refused request was not delivered; one without an id cannot be told."""
+    origin = Origin("b1")
+    for method in (b"GET", b"PUT", b"HEAD", b"DELETE"):
+        assert b"" == ask(origin, "/echo", method=method).headers
+        assert b"" == ask(origin, "/echo", method=method).headers
+    assert b"" == ask(origin, "/echo", method=b"POST", refused=413).headers
+    assert b"" == ask(origin, "/echo", method=b"POST").headers
+    assert b"\r\nX-Soak-Duplicate: 1" == ask(origin, "/echo", method=b"PATCH").headers
+    origin.answer(Request(method=b"POST", url=b"/echo", has_host=True), 0)
+    origin.answer(Request(method=b"POST", url=b"/echo", has_host=True), 0)
+    stats = origin.command({"stats": True})
+    assert (4, 1) == (stats["non_idempotent"], stats["duplicates"])
