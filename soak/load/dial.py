@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+from abc import abstractmethod
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from soak.tasks import spawn
 
 if TYPE_CHECKING:
     from soak.load.engine import Engine
-    from soak.load.http1 import Http1Connection
     from soak.load.lane import Lane
 
 _MAX_SERIALS = 256
@@ -27,6 +27,40 @@ _MAX_ADDRESSES = 8
 _TLS_SHUTDOWN_S = 1.0
 """How long a connection that we close waits for the peer's close_notify; a hung peer must not hold our files."""
 _serials: dict[bytes, str] = {}
+
+
+class Dialed(asyncio.Protocol):
+    """A connection of any protocol, as far as it must be brought up and accounted for."""
+
+    __slots__ = (
+        "__weakref__",
+        "closed_by_us",
+        "connected_ns",
+        "dial_task",
+        "expires_ns",
+        "id",
+        "resumed",
+        "serial",
+        "stage",
+        "transport",
+    )
+
+    id: int
+    stage: Stage
+    transport: asyncio.Transport | None
+    dial_task: asyncio.Task[None] | None
+    connected_ns: int
+    """When it was usable; 0 until then."""
+    expires_ns: int
+    """When it is to be retired, where its protocol does that."""
+    serial: str
+    """Of the certificate that it showed."""
+    resumed: bool
+    closed_by_us: bool
+
+    @abstractmethod
+    def dial_failed(self, ended: Outcome, error: str, now: int) -> None:
+        """End every request that waits for it: it did not come up. Its stage is ``CLOSED`` by then."""
 
 
 def client_context(ca_file: str | None) -> ssl.SSLContext:
@@ -41,12 +75,12 @@ def client_context(ca_file: str | None) -> ssl.SSLContext:
     return context
 
 
-def start(lane: Lane, connection: Http1Connection) -> None:
+def start(lane: Lane, connection: Dialed) -> None:
     """Open the connection in a task of its own; its request is sent, or failed, by what comes of it."""
     connection.dial_task = spawn(_dial(lane, connection), name="dial")
 
 
-async def _dial(lane: Lane, connection: Http1Connection) -> None:
+async def _dial(lane: Lane, connection: Dialed) -> None:
     sock: socket.socket | None = None
     try:
         sock = await _connect(lane, connection)
@@ -63,7 +97,7 @@ async def _dial(lane: Lane, connection: Http1Connection) -> None:
         connection.dial_task = None
 
 
-async def _connect(lane: Lane, connection: Http1Connection) -> socket.socket:
+async def _connect(lane: Lane, connection: Dialed) -> socket.socket:
     """Return a connected socket: of the addresses that the name has, the first that answers."""
     loop = asyncio.get_running_loop()
     addresses = await _resolve(loop, lane.spec.host, lane.spec.port)
@@ -83,7 +117,7 @@ async def _connect(lane: Lane, connection: Http1Connection) -> socket.socket:
     raise socket.gaierror(socket.EAI_NONAME, f"{lane.spec.host!r} has no address")
 
 
-async def _bring_up(lane: Lane, connection: Http1Connection, sock: socket.socket) -> None:
+async def _bring_up(lane: Lane, connection: Dialed, sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     if lane.context is None:
         await loop.create_connection(lambda: connection, sock=sock)
@@ -115,17 +149,17 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
     return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]
 
 
-def _failed(lane: Lane, connection: Http1Connection, error: Exception) -> None:
+def _failed(lane: Lane, connection: Dialed, error: Exception) -> None:
     stage, connection.stage = connection.stage, Stage.CLOSED
     if stage in (Stage.CLOSED, Stage.BUSY, Stage.IDLE):  # already booked: given up, or lost after it came up
         return
     ended = classify.of_dial_error(stage, error)
     if ended is Outcome.CLIENT_RESOURCE and not isinstance(error, OSError):
         lane.engine.internal_error(error)
-    lane.done(connection, ended, monotonic_ns(), f"{type(error).__name__}: {error}"[:300])
+    connection.dial_failed(ended, f"{type(error).__name__}: {error}"[:300], monotonic_ns())
 
 
-def note_tls(engine: Engine, connection: Http1Connection, now: int) -> None:
+def note_tls(engine: Engine, connection: Dialed, now: int) -> None:
     """Note which certificate a handshake showed and whether the session was resumed."""
     assert connection.transport is not None
     tls = connection.transport.get_extra_info("ssl_object")

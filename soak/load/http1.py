@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httptools
 
 from soak.load import outcome as classify
+from soak.load.dial import Dialed
 from soak.load.outcome import Stage
 from soak.model import Outcome
 
@@ -45,23 +46,17 @@ def _learn(name: bytes) -> int:
     return slot
 
 
-class Http1Connection(asyncio.Protocol):
+class Http1Connection(Dialed):
     """A connection of one traffic class, from connect to close."""
 
     __slots__ = (
-        "__weakref__",
         "body_crc",
         "body_length",
-        "closed_by_us",
-        "connected_ns",
         "content_length",
-        "dial_task",
         "due",
-        "expires_ns",
         "first_byte",
         "generation",
         "head_done",
-        "id",
         "idle_since",
         "lane",
         "message_done",
@@ -70,16 +65,12 @@ class Http1Connection(asyncio.Protocol):
         "raw_bytes",
         "request_id",
         "requests",
-        "resumed",
         "reusable",
         "row_scope",
         "seen_id",
         "sent",
-        "serial",
-        "stage",
         "status",
         "trailing",
-        "transport",
         "wrote_ns",
     )
 
@@ -287,6 +278,10 @@ class Http1Connection(asyncio.Protocol):
         self.stage = Stage.CLOSED
         self.lane.done(self, ended, monotonic_ns(), error)
         self.abort()
+
+    def dial_failed(self, ended: Outcome, error: str, now: int) -> None:
+        """End the request that waited for the connection."""
+        self.lane.done(self, ended, now, error)
 
     def give_up(self, ended: Outcome, error: str, now: int) -> None:
         """End the request because a deadline passed, whether its connection is up or still being made."""
