@@ -229,12 +229,11 @@ class Engine:
         connect_ns = int(load.connect_timeout_s * _NS)
         tls_ns = int((load.connect_timeout_s + load.tls_timeout_s) * _NS)
         response_ns = int(load.response_timeout_s * _NS)
-        body_ns = int(load.body_timeout_s * _NS)
         for flight in tuple(self.busy):
             stage = flight.stage
             if stage is Stage.BUSY:
                 late = (
-                    now - flight.first_byte > body_ns
+                    now - flight.first_byte > flight.lane.body_timeout_ns
                     if flight.first_byte
                     else now - flight.wrote_ns > response_ns
                 )
@@ -266,7 +265,10 @@ class Engine:
         """Keep first and last instant of an observed value; the number of values per second is bounded."""
         entry = seen.get(value)
         if entry is not None:
-            entry[1] = now
+            if now > entry[1]:
+                entry[1] = now
+            elif now < entry[0]:  # a download's answer began before it was booked
+                entry[0] = now
             entry[2] += 1
         elif len(seen) < _MAX_SEEN:
             seen[value] = [now, now, 1]
@@ -307,7 +309,7 @@ class Engine:
         lag = Histogram()
         for lane in self.lanes:
             for row in lane.take_rows():
-                window = row.freeze(second, lane.name, lane.in_flight, self._t0)
+                window = row.freeze(second, lane.name, lane.in_flight, self._t0, streaming=lane.streaming)
                 windows.append(window)
                 lag.merge(window.lag)
         if second % 5 == 0 or final:

@@ -5,14 +5,22 @@ One protocol for all shapes, so that slots, ends, deadlines and evidence are boo
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from soak.load.outcome import Stage
 from soak.model import Outcome
 
+if TYPE_CHECKING:
+    from soak.load.lane import Lane
+
 
 class Flight(Protocol):
     """One request from its slot to its end. Instants are nanoseconds of CLOCK_MONOTONIC, 0 while not reached."""
+
+    @property
+    def lane(self) -> Lane:
+        """The class that it belongs to."""
+        ...
 
     @property
     def id(self) -> int:

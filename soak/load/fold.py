@@ -50,7 +50,9 @@ class Row:
         """Whether nothing happened."""
         return not (self.sent or self.dropped or self.missed or self.ok or self.outcomes)
 
-    def freeze(self, second: int, traffic: str, in_flight: int, t0_ns: int) -> Window:
+    def freeze(
+        self, second: int, traffic: str, in_flight: int, t0_ns: int, *, streaming: bool = False
+    ) -> Window:
         """Return the row as a window of this second."""
         outcomes = dict(self.outcomes)
         if self.ok:
@@ -72,4 +74,5 @@ class Row:
             lag=Histogram.of(self.lag, self.lag_sum, self.lag_max),
             last_failure_due_s=(self.last_failure_due - t0_ns) / 1e9 if self.last_failure_due else None,
             bytes_received=self.bytes_received,
+            streaming=streaming,
         )

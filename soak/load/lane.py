@@ -57,6 +57,9 @@ class Lane(ABC):
             self.row.outcomes[Outcome.CLIENT_RESOURCE] = lost
         self.max_age_ns = int(load.max_age_s * 1e9)
         self.idle_timeout_ns = int(load.idle_timeout_s * 1e9)
+        self.streaming = spec.streaming
+        body_timeout_s = load.body_timeout_s if spec.body_timeout_s is None else spec.body_timeout_s
+        self.body_timeout_ns = int(body_timeout_s * 1e9)
         self._prefix = b"%x.%x." % (load.worker, number)
         self._sequence = 0
         self._build_request(spec)
@@ -174,8 +177,11 @@ class Lane(ABC):
         engine.busy.discard(flight)
         row = self.row
         if flight.row_scope != row.scope:
-            row = self._row_for(flight.row_scope, failed=ended is not Outcome.OK)
-        latency = now - flight.due
+            row = self._row_for(flight, ended)
+        answered = now
+        if self.streaming and flight.first_byte:
+            answered = flight.first_byte
+        latency = answered - flight.due
         bucket = latency >> UNIT_SHIFT
         if bucket >= 256:
             shift = bucket.bit_length() - 8
@@ -197,34 +203,53 @@ class Lane(ABC):
             row.service_max = service
         row.bytes_received += flight.body_length
         if flight.generation:
-            engine.see(engine.generations, flight.generation, now)
+            engine.see(engine.generations, flight.generation, answered)
         if flight.origin:
-            engine.see(engine.origins, flight.origin, now)
+            engine.see(engine.origins, flight.origin, answered)
         if ended is Outcome.OK:
             row.ok += 1
         else:
             self._failed(row, flight, ended, now, error)
         flight.origin = flight.generation = b""
 
-    def _row_for(self, scope: int, *, failed: bool) -> Row:
+    def _row_for(self, flight: Flight, ended: Outcome) -> Row:
         """Return the row to book an end on whose request was sent in an earlier scope."""
         engine = self.engine
-        if failed and engine.scope_is_steady(scope) and not engine.scope_is_steady(self.row.scope):
+        may_carry = engine.scope_is_steady(flight.row_scope) or self._struck_late(ended)
+        if ended is not Outcome.OK and may_carry and not engine.scope_is_steady(self.row.scope):
             self.row.carried += 1
             return self.row
+        return self._row_of(flight.row_scope)
+
+    def _row_of(self, scope: int) -> Row:
         row = self.rows.get(scope)
         if row is None:
             row = self.rows[scope] = Row(scope)
         return row
 
+    def _struck_late(self, ended: Outcome) -> bool:
+        """Whether what broke the request came long after it was due: a download that was going well until it was cut."""
+        return self.streaming and ended is Outcome.CUT_MID_RESPONSE
+
+    def _struck_ns(self, flight: Flight, ended: Outcome, now: int) -> int:
+        """Return the instant that a failure is ascribed to: its slot's, or that of the cut of a download."""
+        return now if self._struck_late(ended) else flight.due
+
+    def _age_ns(self, flight: Flight, now: int) -> int:
+        """Return how old the connection was when the request failed."""
+        return now - flight.connected_ns
+
     def _failed(self, row: Row, flight: Flight, ended: Outcome, now: int, error: str) -> None:
         row.outcomes[ended] = row.outcomes.get(ended, 0) + 1
-        row.last_failure_due = max(row.last_failure_due, flight.due)
+        row.last_failure_due = max(row.last_failure_due, self._struck_ns(flight, ended, now))
         if ended is Outcome.STALE_REUSE and not self.spec.idempotent:
             row.stale_non_idempotent += 1
         engine = self.engine
         if not engine.room_for_evidence(ended):
             return
+        if self._struck_late(ended):
+            age_s = (now - flight.first_byte) / 1e9
+            error = f"{error}, {age_s:.1f} s and {flight.body_length} bytes into the answer"
         at = engine.at
         engine.evidence.append(
             FailedRequest(
@@ -237,7 +262,7 @@ class Lane(ABC):
                 first_byte_s=at(flight.first_byte) if flight.first_byte else None,
                 done_s=at(now),
                 connection=flight.id,
-                connection_age_s=(now - flight.connected_ns) / 1e9 if flight.connected_ns else None,
+                connection_age_s=self._age_ns(flight, now) / 1e9 if flight.connected_ns else None,
                 reused=flight.reused,
                 idempotent=self.spec.idempotent,
                 status=flight.status or None,
@@ -252,10 +277,7 @@ class Lane(ABC):
 
     def enter_scope(self, scope: int) -> None:
         """Stamp requests with this scope from now on."""
-        row = self.rows.get(scope)
-        if row is None:
-            row = self.rows[scope] = Row(scope)
-        self.row = row
+        self.row = self._row_of(scope)
 
     def take_rows(self) -> list[Row]:
         """Return the rows of the second that ended and begin new ones; the present scope's is always among them."""

@@ -1,4 +1,8 @@
-"""All traffic of one second in seven numbers: what recovery is judged from, live and offline alike. Pure."""
+"""All traffic of one second in seven numbers: what recovery is judged from, live and offline alike. Pure.
+
+Streaming classes count with what they sent, ended and failed. Their latency is left out, for it tells of a first byte that
+came long before the second in which it is booked, and so are their requests in flight, which are many by design.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ class SecondFacts:
     p99_s: float
     last_failure_due_s: float | None = None
     in_flight: int = 0
-    """Requests in flight at the end of the second."""
+    """Requests in flight at the end of the second, without those of streaming classes."""
     steady: bool = False
     """Whether nothing but phase ``steady`` was going on in this second."""
     unwell: bool = False
@@ -46,11 +50,12 @@ def facts_of(
     for report in reports:
         flights: dict[str, int] = {}
         for w in report.windows:
-            latency.merge(w.latency)
+            if not w.streaming:
+                latency.merge(w.latency)
+                flights[w.traffic] = w.in_flight
             sent += w.sent
             done += sum(w.outcomes.values())
             failed += blamed(w.outcomes)
-            flights[w.traffic] = w.in_flight
             if w.last_failure_due_s is not None:
                 last = w.last_failure_due_s if last is None else max(last, w.last_failure_due_s)
         in_flight += sum(flights.values())

@@ -32,7 +32,10 @@ class Window:
     dropped: int
     missed: int
     carried: int
-    """Failures counted here whose request was sent in an earlier, steady scope (in flight when the fault struck)."""
+    """Failures counted here whose request was sent in an earlier, steady scope (in flight when the fault struck).
+
+    A download that is cut during a fault is carried from whatever scope it was sent in.
+    """
     in_flight: int
     """Requests of the class (all scopes) in flight at the end of the second; the same in each row of the second."""
     outcomes: Mapping[Outcome, int]
@@ -42,8 +45,13 @@ class Window:
     service: Histogram
     lag: Histogram
     last_failure_due_s: float | None
-    """Due instant, in seconds since run start, of the latest failed request counted in this row."""
+    """Due instant, in seconds since run start, of the latest failed request counted in this row.
+
+    Of a download that was cut, and of a socket that was, the instant of the cut: it was due long before what broke it.
+    """
     bytes_received: int = 0
+    streaming: bool = False
+    """The class's requests are long by design: its latency ends with the first byte and is booked when all is done."""
 
     @property
     def ok(self) -> int:
@@ -117,11 +125,25 @@ def _window_to_wire(w: Window) -> list[Any]:
         w.lag.to_wire(),
         w.last_failure_due_s,
         w.bytes_received,
+        w.streaming,
     ]
 
 
 def _window_from_wire(wire: Sequence[Any]) -> Window:
-    second, traffic, scope, slots, outcomes, stale, latency, service, lag, last_failure, received = wire
+    (
+        second,
+        traffic,
+        scope,
+        slots,
+        outcomes,
+        stale,
+        latency,
+        service,
+        lag,
+        last_failure,
+        received,
+        streaming,
+    ) = wire
     scheduled, sent, dropped, missed, carried, in_flight = slots
     return Window(
         second=second,
@@ -140,6 +162,7 @@ def _window_from_wire(wire: Sequence[Any]) -> Window:
         lag=Histogram.from_wire(lag),
         last_failure_due_s=last_failure,
         bytes_received=received,
+        streaming=streaming,
     )
 
 

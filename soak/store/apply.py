@@ -120,6 +120,8 @@ class Applier:
         self._evidence_rows = sum(self._evidence.values())
         self._events: int = db.execute("SELECT count(*) FROM events").fetchone()[0]
         self._sighted = {tuple(r) for r in db.execute("SELECT kind, value, via FROM sightings")}
+        self._streaming: set[int] = set()
+        """Classes whose windows said so: left out of a second's p99 and in flight, as ``soak.measure.facts`` does."""
         self._rolling = Rolling(db)
         self._counts: dict[str, int] = {}
         self._by_type: dict[type, Callable[[Any], None]] = {
@@ -178,6 +180,8 @@ class Applier:
                 rows.setdefault((w.second, traffic, w.scope), _Row()).add(w)
                 self._rolling.add(w.second, traffic, w.latency, w.service, w.lag)
                 flights[traffic] = w.in_flight
+                if w.streaming:
+                    self._streaming.add(traffic)
                 touched.add(w.second)
             self._worker_second(report, flights)
             for s in report.sightings:
@@ -228,20 +232,26 @@ class Applier:
         latency = Histogram()
         sent = done = failed = 0
         last: float | None = None
-        for n, ok, bad, outcomes, due_s, blob in self._db.execute(
-            "SELECT sent, ok, failed, outcomes, last_failure_due_s, latency FROM windows WHERE second=?",
+        for traffic, n, ok, bad, outcomes, due_s, blob in self._db.execute(
+            "SELECT traffic, sent, ok, failed, outcomes, last_failure_due_s, latency FROM windows WHERE second=?",
             (second,),
         ):
             sent += n
             done += ok + bad
             failed += blamed({Outcome(k): v for k, v in json.loads(outcomes).items()}) if outcomes else 0
-            latency.merge(Histogram.from_blob(blob))
+            if traffic not in self._streaming:
+                latency.merge(Histogram.from_blob(blob))
             if due_s is not None:
                 last = due_s if last is None else max(last, due_s)
         flights = self._db.execute(
             "SELECT in_flight FROM worker_seconds WHERE second=?", (second,)
         ).fetchall()
-        in_flight = sum(sum(json.loads(text).values()) for (text,) in flights)
+        in_flight = sum(
+            n
+            for (text,) in flights
+            for traffic, n in json.loads(text).items()
+            if int(traffic) not in self._streaming
+        )
         self._db.execute(
             "INSERT OR REPLACE INTO seconds VALUES(?,?,?,?,?,?,?)",
             (second, sent, failed, done, latency.quantile_ns(0.99), last, in_flight),
