@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from soak.lab.local import LocalLab
 from soak.lab.sweep import processes_of, release
 from soak.plan import Plan
 from soak.rundir import RunDir
+
+from .running import Running, end, start
 
 
 @pytest.fixture
@@ -42,6 +44,14 @@ async def lab(run: RunDir, events: list[tuple[str, Mapping[str, Any]]]) -> Async
         await subject.stop()
         await release(run)
     assert [] == processes_of(run)
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[Running]:
+    """A started origin, for the tests of one file."""
+    running = start()
+    yield running
+    end(running)
 
 
 def plan(**proxy: Any) -> Plan:

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from soak.lab.answers import Origin
-from soak.lab.origin import OriginProtocol
+from soak.lab.connection import OriginProtocol
 from soak.lab.repeats import Repeats
 from soak.load.traffic import pattern
 
