@@ -39,6 +39,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.measure",
         "soak.model",
         "soak.plan",
+        "soak.shapes",
         "soak.tasks",
     ),
     # the system under test; of the load engine only what both sides of a request must agree on

@@ -1,4 +1,4 @@
-"""``soak load``: the load engine alone, against any URL."""
+"""``soak load``: the load engine alone, against any URL, or with the named shapes against a proxy before soak's origins."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import click
 
 from soak.cli.group import SoakCommand
 from soak.errors import EXIT_FAIL, EXIT_INVALID, EXIT_PASS
+from soak.report.numbers import count, millis
+from soak.report.text import grid
+from soak.shapes import SHAPES, SUMMARIES
 
 if TYPE_CHECKING:
     from soak.measure.ledger import Ledger
@@ -19,49 +22,99 @@ if TYPE_CHECKING:
 LOST_SHARE = 0.001
 """Share of slots that may go unsent before the measurement is invalid."""
 _BAR = 40
+_WAIT_SHOWN_S = 1.0
+_MOST_URLS = 2
+_CLASS_HEAD = ("class", "sent", "failed", "p50", "p99", "p99.9", "max")
 
 
-@click.command(cls=SoakCommand)
-@click.argument("url")
+def shape_lines() -> list[str]:
+    """Return a line for each shape: its name, how it travels, what it is."""
+    rows = [
+        (name, "https" if fields.get("tls", True) else "http", SUMMARIES[name])
+        for name, fields in SHAPES.items()
+    ]
+    return grid(("shape", "needs", "what it is"), rows)
+
+
+class LoadCommand(SoakCommand):
+    """The command, whose help ends in the table of shapes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the shapes."""
+        del ctx
+        with formatter.section("Shapes"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in SHAPES])
+
+
+def _list_shapes(ctx: click.Context, _: click.Parameter, value: Sequence[str]) -> Sequence[str]:
+    if "list" in value:
+        click.echo("\n".join(shape_lines()))
+        ctx.exit()
+    return value
+
+
+@click.command(cls=LoadCommand)
+@click.argument("urls", nargs=-1, required=True, metavar="URL [URL]")
 @click.option("--rate", type=float, required=True, metavar="R", help="Requests per second.")
 @click.option("--seconds", type=float, required=True, metavar="S", help="How long.")
+@click.option(
+    "--traffic",
+    multiple=True,
+    is_eager=True,
+    callback=_list_shapes,
+    metavar="NAME[=SHARE]",
+    help="A named shape, against 'soak lab' or the proxy of a run; several share the rate. 'list' lists them.",
+)
 @click.option(
     "--connections", type=int, metavar="N", help="Most requests in flight; default: rate x timeout."
 )
 @click.option("--workers", type=int, default=1, metavar="N", help="Load worker processes; default: 1.")
+@click.option(
+    "--arrivals",
+    type=click.Choice(["uniform", "poisson"]),
+    default="uniform",
+    help="Equal gaps (the default), or random ones.",
+)
+@click.option("--seed", type=click.IntRange(0), default=1, metavar="N", help="Of all randomness; default: 1.")
 @click.option("--new-connections", is_flag=True, help="Open a connection for each request.")
+@click.option("--host", metavar="NAME", help="Host to ask for; default: the URL's, with --traffic soak.test.")
 @click.option("--ca", "ca_file", metavar="FILE", help="Authority to trust instead of the system's.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def load(
     *,
-    url: str,
+    urls: Sequence[str],
     rate: float,
     seconds: float,
-    connections: int | None,
-    workers: int,
-    new_connections: bool,
-    ca_file: str | None,
+    traffic: Sequence[str],
     as_json: bool,
+    **more: Any,
 ) -> int:
-    """Send GET requests to URL at a fixed rate, whatever the server does, and show what came back.
+    """Send requests to URL at a fixed rate, whatever the server does, and show what came back.
+
+    Without --traffic these are GET requests for the URL, and every 200 is a success. With it they are those of a shape; the
+    server must be a proxy before soak's origins, and identity, length and checksum of each answer are checked. Give its http and
+    its https URL when the shapes need both.
 
     Latency counts from the instant at which a request was due, so a slow server cannot hide its queue. Exits with 0 when
-    every answer was 200, 1 when some request failed, 3 when the rate was not held.
+    every answer was as promised, 1 when some request failed, 3 when the rate was not held.
 
     Examples:
       soak load http://127.0.0.1:8080/ --rate 1000 --seconds 10
       soak load https://127.0.0.1:8443/ --rate 500 --seconds 60 --ca ca.pem --json
+      soak load https://127.0.0.1:8443 --traffic h2=0.9 --traffic post=0.1 --rate 500 --seconds 60 --ca ca.pem
     """
-    from soak.load.standalone import LoadOrder, run_load  # noqa: PLC0415 - keeps --help quick
+    from soak.load.orders import LoadOrder, parse_traffic  # noqa: PLC0415 - keeps --help quick
+    from soak.load.standalone import run_load  # noqa: PLC0415
 
+    if len(urls) > _MOST_URLS:
+        raise click.UsageError(f"{len(urls)} URLs were given; one, or the http and the https URL of a proxy")
     order = LoadOrder(
-        url=url,
+        url=urls[0],
+        other_url=urls[1] if len(urls) > 1 else None,
         rate=rate,
         seconds=seconds,
-        connections=connections,
-        workers=workers,
-        new_connections=new_connections,
-        ca_file=ca_file,
+        traffic=parse_traffic(traffic),
+        **more,
     )
     progress = Progress(seconds, terminal=sys.stderr.isatty())
     result = run_load(order, on_second=progress.second)
@@ -71,11 +124,11 @@ def load(
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """Return 1 when some request failed, 3 when the rate was not held, else 0."""
+    """Return 1 when some request failed or was delivered twice, 3 when the rate was not held, else 0."""
     counts = result["load"]
     if result["workers_died"] or result["violations"] or not counts["scheduled"]:
         return EXIT_INVALID
-    if counts["failed"]:
+    if counts["failed"] or result["duplicates"]:
         return EXIT_FAIL
     lost = counts["dropped"] + counts["missed"]
     return EXIT_INVALID if lost > LOST_SHARE * counts["scheduled"] else EXIT_PASS
@@ -90,14 +143,18 @@ class Progress:
         self._shown = False
 
     def second(self, ledger: Ledger) -> None:
-        """Show the totals so far."""
+        """Show the totals so far; after the last slot, what is still waited for."""
         if not self._terminal:
             return
         total = ledger.total()
+        second = ledger.newest_second + 1
+        flying = ledger.in_flight()
         text = (
-            f"{min(ledger.newest_second + 1, math.ceil(self._seconds))} of {self._seconds:g} s · {total.sent:,} sent · "
+            f"{min(second, math.ceil(self._seconds))} of {self._seconds:g} s · {total.sent:,} sent · "
             f"{total.dropped:,} dropped · {total.missed:,} missed"
         )
+        if second > self._seconds and flying:
+            text += f" · waiting for the end of {flying:,}"
         click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
         self._shown = True
 
@@ -113,8 +170,10 @@ def render_load(result: Mapping[str, Any]) -> str:
     sent, scheduled = counts["sent"], counts["scheduled"]
     outcomes = ", ".join(f"{n:,} {name}" for name, n in counts["outcomes"].items()) or "none"
     cost = own["cpu_us_per_request"]
+    shapes = ", ".join(f"{name} {share:.3g}" for name, share in result["traffic"].items())
     lines = [
-        f"{result['url']}  {result['rate']:,.10g} req/s for {result['seconds']:g} s",
+        f"{result['url']}  {result['rate']:,.10g} req/s for {result['seconds']:g} s"
+        + (f" · {shapes}" if shapes else ""),
         (
             f"  rate held    {sent / scheduled if scheduled else 0:.3%}   {sent:,} of {scheduled:,} sent · "
             f"{counts['dropped']:,} dropped · {counts['missed']:,} missed"
@@ -131,9 +190,45 @@ def render_load(result: Mapping[str, Any]) -> str:
             f"  cost         {'-' if cost is None else f'{cost:g} us'} of CPU per request · "
             f"{own['rss_bytes'] / 1024 / 1024:,.0f} MiB"
         ),
+        *_also(result),
     ]
     lines += [f"  broken       {text}" for text in map(str, [*result["violations"], *result["workers_died"]])]
-    return "\n".join([*lines, *histogram(counts["histogram"])])
+    return "\n".join([*lines, *_classes(counts["classes"]), *histogram(counts["histogram"])])
+
+
+def _also(result: Mapping[str, Any]) -> list[str]:
+    """Return the lines that only some results have: who answered, what was waited for, what went wrong."""
+    lines = []
+    if origins := result["origins"]:
+        shares = " · ".join(f"{name} {o['share']:.1%}" for name, o in origins.items())
+        lines.append(f"  backends     {shares}   (of answers that name one)")
+    if (waited_s := result["waited_s"]) >= _WAIT_SHOWN_S:
+        lines.append(f"  waited       {waited_s:.1f} s after the last slot, for what was in flight")
+    if flying := result["load"]["in_flight"]:
+        lines.append(f"  in flight    {flying:,}, not waited for")
+    if twice := result["duplicates"]:
+        lines.append(f"  duplicates   {twice:,} requests that are not idempotent were delivered twice")
+    lines += [
+        f"  failed       {e['traffic']} {e['outcome']}: {e['error'] or 'no more is known'}"
+        for e in result["load"]["examples"]
+    ]
+    return lines
+
+
+def _classes(classes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a row for each class, when there are several."""
+    if len(classes) < 2:
+        return []
+    rows = [
+        (
+            name,
+            count(c["sent"]),
+            count(c["failed"]),
+            *(millis(c["latency_ms"][k]) for k in ("p50", "p99", "p999", "max")),
+        )
+        for name, c in classes.items()
+    ]
+    return ["", *(f"  {line}" for line in grid(_CLASS_HEAD, rows, right=_CLASS_HEAD[1:]))]
 
 
 def _quantiles(ms: Mapping[str, float]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from soak.load.standalone import default_max_in_flight
+from soak.load.limits import most_in_flight
 from soak.load.traffic import ClassSpec, LoadSlice
 from soak.plan import Plan
 
@@ -12,8 +12,8 @@ def slices_of(
 ) -> list[LoadSlice]:
     """Return the slices of all workers. ``open_files`` is the limit of each worker's process."""
     traffic = plan.traffic
-    in_flight = traffic.max_in_flight or default_max_in_flight(
-        plan.rate, traffic.response_timeout, open_files * plan.workers
+    in_flight = traffic.max_in_flight or most_in_flight(
+        classes, traffic.response_timeout, open_files * plan.workers
     )
     return [
         LoadSlice(

@@ -10,6 +10,8 @@ import pytest
 
 from soak.cli.load import Progress, exit_code, histogram, render_load
 from soak.measure.ledger import Ledger
+from soak.shapes import SHAPES, SUMMARIES
+from tests.soak.synthetic import report, window
 
 
 def result(**load: object) -> dict[str, Any]:
@@ -19,6 +21,10 @@ def result(**load: object) -> dict[str, Any]:
         "url": "http://127.0.0.1:1/",
         "rate": 100.0,
         "seconds": 10.0,
+        "traffic": {},
+        "waited_s": 0.002,
+        "origins": {},
+        "duplicates": 0,
         "load": {
             "scheduled": 1000,
             "sent": 1000,
@@ -26,7 +32,10 @@ def result(**load: object) -> dict[str, Any]:
             "missed": 0,
             "ok": 1000,
             "failed": 0,
+            "in_flight": 0,
             "outcomes": {"ok": 1000},
+            "classes": {},
+            "examples": [],
             "latency_ms": ms,
             "service_ms": ms,
             "lag_ms": ms,
@@ -46,6 +55,7 @@ def result(**load: object) -> dict[str, Any]:
         (result(), 0),
         (result(missed=1), 0),
         (result(failed=1), 1),
+        (result() | {"duplicates": 1}, 1),
         (result(dropped=2), 3),
         (result(scheduled=0), 3),
         (result() | {"violations": ["1 != 2"]}, 3),
@@ -80,11 +90,79 @@ def test_what_broke_is_shown():
     assert "  outcomes     none" in text
 
 
+def test_what_only_some_results_have_is_shown_when_it_is_there():
+    """Shapes, backends, the wait, what was not waited for, duplicates, an example of each failure, a row for each class."""
+    plain = result()
+    assert "backends" not in render_load(plain)
+    assert "waited" not in render_load(plain)
+    each = {"sent": 500, "failed": 3, "latency_ms": plain["load"]["latency_ms"]}
+    more = result(
+        in_flight=7,
+        classes={"h2": each, "post": each},
+        examples=[{"traffic": "h2", "outcome": "status_5xx", "error": "status 502"}],
+    ) | {
+        "traffic": {"h2": 0.5, "post": 0.5},
+        "waited_s": 21.04,
+        "origins": {"b1": {"answers": 10, "share": 0.25}, "b2": {"answers": 30, "share": 0.75}},
+        "duplicates": 2,
+    }
+    text = render_load(more)
+    for words in (
+        "100 req/s for 10 s · h2 0.5, post 0.5",
+        "  backends     b1 25.0% · b2 75.0%",
+        "  waited       21.0 s after the last slot",
+        "  in flight    7, not waited for",
+        "  duplicates   2 requests",
+        "  failed       h2 status_5xx: status 502",
+        "  class  sent  failed      p50     p99   p99.9     max",
+        "  h2      500       3  0.50 ms  2.0 ms  3.0 ms  4.0 ms",
+    ):
+        assert words in text
+
+
+def test_the_shapes_are_listed(soak):
+    """Without a URL, and in the help; a shape's line says which scheme it needs."""
+    found = soak("load", "--traffic", "list")
+    assert 0 == found.exit_code
+    lines = found.stdout.splitlines()
+    assert 1 + len(SHAPES) == len(lines)
+    assert any(line.startswith("h2 ") and "https" in line and SUMMARIES["h2"] in line for line in lines)
+    told = soak("load", "--help").stdout
+    assert all(f"  {name} " in told for name in SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("http://h", "--traffic", "h3"), "there is no traffic shape 'h3'"),
+        (("http://h", "--traffic", "h2"), "needs the proxy's https:// URL, but 'http://h' is plain"),
+        (("http://h/x", "--traffic", "churn"), "leave the path out"),
+        (("http://h", "https://h", "http://g", "--traffic", "churn"), "3 URLs were given"),
+        (("http://h", "--traffic", "churn=2"), "'2' is no share"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_one_sentence(soak, words, says):
+    """Exit 2, before anything is sent."""
+    found = soak("load", *words, "--rate", "1", "--seconds", "1")
+    assert 2 == found.exit_code
+    assert says in found.stderr
+    assert 1 == len(found.stderr.splitlines())
+
+
 def test_a_picture_of_nothing_is_nothing():
     """And the smallest bar is still seen."""
     assert [] == histogram([])
     assert histogram([[1.0, 1000], [2.0, 1]])[-1].endswith("█")
     assert histogram([[1.0, 1000], [2.0, 0]])[-1].endswith("0  ")
+
+
+def test_the_wait_after_the_last_slot_is_shown(capsys):
+    """On a terminal, with how many are waited for."""
+    ledger = Ledger()
+    ledger.add(report(2, window(2, sent=0, scheduled=0, outcomes={}, in_flight=12)))
+    Progress(2.0, terminal=True).second(ledger)
+    assert "2 of 2 s" in (told := capsys.readouterr().err)
+    assert told.endswith(" · waiting for the end of 12")
 
 
 def test_progress_is_for_terminals(capsys):
