@@ -34,6 +34,7 @@ _WANTED = {
     b"x-soak-generation": 3,
     b"content-length": 4,
     b"transfer-encoding": 5,
+    b"x-soak-duplicate": 6,
 }
 _known: dict[bytes, int] = dict(_WANTED)
 
@@ -227,6 +228,8 @@ class Http1Connection(Dialed):
             self.generation = value
         elif slot == 4:
             self.content_length = 0
+        elif slot == 6:
+            self.lane.delivered_twice(self)
         elif b"chunked" in value.lower():
             self.content_length = -2  # the end is in the message, not in the close (RFC 9112 section 6.3)
 

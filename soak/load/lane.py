@@ -169,6 +169,16 @@ class Lane(ABC):
         self.engine.note("load.unsolicited_bytes", traffic=self.name, connection=connection.id)
         connection.abort()
 
+    def delivered_twice(self, flight: Flight) -> None:
+        """Name a request of which an origin said that it had been delivered before; the origins count them all."""
+        self.engine.note(
+            "load.delivered_twice",
+            traffic=self.name,
+            request=flight.request_id.decode(),
+            origin=flight.origin[:64].decode("latin-1"),
+            sent_s=round(self.engine.at(flight.sent), 3),
+        )
+
     def done(self, flight: Flight, ended: Outcome, now: int, error: str) -> None:
         """Book the end of a request."""
         engine = self.engine

@@ -7,6 +7,8 @@ from time import monotonic_ns
 from soak.load.engine import Engine
 from soak.load.lane import Http1Lane
 from soak.load.traffic import ClassSpec, LoadSlice
+from soak.model import Outcome
+from tests.soak.load.rig import Peer, Server, against, answer, run, slice_of, spec
 
 
 async def test_http1_classes_get_a_pool_of_connections():
@@ -15,3 +17,20 @@ async def test_http1_classes_get_a_pool_of_connections():
     load = LoadSlice(worker=0, workers=1, t0_ns=monotonic_ns(), seconds=1, seed=1, classes=specs)
     lanes = Engine(load, lambda _: None).lanes
     assert [("a", Http1Lane), ("b", Http1Lane)] == [(lane.name, type(lane)) for lane in lanes]
+
+
+def test_an_answer_that_tells_of_a_second_delivery_names_its_request():
+    """One event a second with the first id, the origin, when it was sent, and how many there were."""
+
+    async def twice(peer: Peer) -> None:
+        while True:
+            request_id = await peer.request()
+            await peer.send(answer(request_id, headers=b"X-Soak-Origin: b2\r\nx-soak-duplicate: 1\r\n"))
+
+    result = run(against(Server(twice), lambda port: slice_of(spec(port))))
+    notes = [n for r in result.reports for n in r.notes]
+    assert {Outcome.OK: 10} == result.outcomes
+    assert [("load.delivered_twice", "c", "0.0.1", "b2", 10)] == [
+        (n["name"], n["traffic"], n["request"], n["origin"], n["count"]) for n in notes
+    ]
+    assert 0 <= notes[0]["sent_s"] < 0.25

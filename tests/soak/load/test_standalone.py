@@ -1,8 +1,11 @@
-"""``soak load`` against a real nginx, and every order that cannot be carried out."""
+"""``soak load`` against a real nginx, and a server that is slow to end."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,9 +17,8 @@ from urllib.request import urlopen
 import pytest
 
 from certs.authority import Authority
-from soak.errors import LabError, PlanError
-from soak.load.standalone import LoadOrder, coarse, default_max_in_flight, run_load
-from soak.measure.histogram import Histogram
+from soak.errors import LabError
+from soak.load.standalone import LoadOrder, run_load
 from soak.measure.ledger import Ledger
 from tests.soak.load.freeport import free_ports
 
@@ -124,36 +126,6 @@ def test_connections_bound_what_is_in_flight(nginx: Nginx) -> None:
     assert 1000 == load["scheduled"] == load["sent"] + load["dropped"] + load["missed"]
 
 
-URL = "http://127.0.0.1:1/"
-BAD = [
-    ("no scheme", LoadOrder("127.0.0.1:80", 1, 1), "is not a URL"),
-    ("another scheme", LoadOrder("ftp://127.0.0.1/", 1, 1), "is not a URL"),
-    ("no host", LoadOrder("http:///x", 1, 1), "is not a URL"),
-    ("half an address", LoadOrder("http://[::1/", 1, 1), "is not a URL"),
-    ("a host with a space", LoadOrder("http://a b/", 1, 1), "is not a URL"),
-    ("a host that no encoding has", LoadOrder("http://" + "é" * 70 + "/", 1, 1), "is not a URL"),
-    ("a port that is no number", LoadOrder("http://127.0.0.1:x/", 1, 1), "is not a URL"),
-    ("a port that is too large", LoadOrder("http://127.0.0.1:70000/", 1, 1), "is not a URL"),
-    ("port 0", LoadOrder("http://127.0.0.1:0/", 1, 1), "port 0"),
-    ("a user name", LoadOrder("http://me:secret@127.0.0.1/", 1, 1), "user name"),
-    ("rate 0", LoadOrder(URL, 0, 1), "rate is 0"),
-    ("rate nan", LoadOrder(URL, float("nan"), 1), "rate is nan"),
-    ("an absurd rate", LoadOrder(URL, 1e9, 1), "rate is 1e"),
-    ("negative seconds", LoadOrder(URL, 1, -1), "seconds is -1"),
-    ("no timeout", LoadOrder(URL, 1, 1, response_timeout_s=0), "response timeout is 0"),
-    ("no workers", LoadOrder(URL, 1, 1, workers=0), "workers is 0"),
-    ("fewer connections than workers", LoadOrder(URL, 1, 1, workers=2, connections=1), "connections is 1"),
-    ("no such authority", LoadOrder("https://h/", 1, 1, ca_file="/nonexistent"), "no file of PEM"),
-]
-
-
-@pytest.mark.parametrize(("says", "order", "words"), BAD, ids=[b[0] for b in BAD])
-def test_an_order_that_cannot_be_carried_out(says: str, order: LoadOrder, words: str) -> None:
-    """One sentence with the value, before anything runs; a password is never repeated in full text elsewhere."""
-    with pytest.raises(PlanError, match=words):
-        run_load(order)
-
-
 def test_a_path_with_spaces_and_umlauts_is_sent_encoded(nginx: Nginx) -> None:
     """What a person types in a browser works."""
     result = run_load(LoadOrder(f"http://127.0.0.1:{nginx.http}/ä b?q=ü c", 40, 0.1))
@@ -164,21 +136,59 @@ def test_workers_that_do_not_start_are_one_plain_error(monkeypatch: pytest.Monke
     """Not a group of errors: the command line prints its sentence."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(LabError, match="does not start"):
-        run_load(LoadOrder(URL, 1, 1))
+        run_load(LoadOrder("http://127.0.0.1:1/", 1, 1))
 
 
-def test_the_bound_on_flight_leaves_files_for_the_rest() -> None:
-    """Rate x timeout, but never more than the open files allow."""
-    assert 10_000 == default_max_in_flight(1000, 10, 20_000)
-    assert 800 == default_max_in_flight(1000, 10, 1000)
-    assert 1 == default_max_in_flight(0.01, 1, 1000)
+SLOW = """
+import asyncio, sys
+async def serve(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhe")
+    await asyncio.sleep(float(sys.argv[2]))
+    writer.write(b"llo")
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]), backlog=1024)
+    print("ready", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+"""A server that takes its time for the second half of an answer; a process of its own, for signals go to this one."""
 
 
-def test_the_coarse_histogram_keeps_every_count() -> None:
-    """Few rows, all samples."""
-    histogram = Histogram()
-    for ns in range(1000, 50_000_000, 10_007):
-        histogram.add(ns)
-    rows = coarse(histogram)
-    assert histogram.count == sum(n for _, n in rows)
-    assert len(rows) < 40
+@contextlib.contextmanager
+def slow_server(answer_s: float) -> Iterator[int]:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-c", SLOW, str(port), str(answer_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield port
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def test_what_is_in_flight_after_the_last_slot_is_waited_for() -> None:
+    """Its end counts, and the result says how long that took."""
+    with slow_server(1.5) as port:
+        result = run_load(LoadOrder(f"http://127.0.0.1:{port}/", 20, 0.5))
+    assert {"ok": result["load"]["sent"]} == result["load"]["outcomes"]
+    assert 1.0 < result["waited_s"] < 20
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    """The first one stops the slots, the second one the waiting: what was in flight is told as such."""
+    seconds: list[int] = []
+
+    def interrupt(ledger: Ledger) -> None:
+        seconds.append(ledger.newest_second)
+        if len(seconds) in (1, 2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with slow_server(25.0) as port:
+        result = run_load(LoadOrder(f"http://127.0.0.1:{port}/", 20, 60), on_second=interrupt)
+    load = result["load"]
+    assert load["in_flight"] > 0
+    assert (load["sent"], 0.0) == (load["in_flight"], result["waited_s"])
+    assert load["scheduled"] < 100
