@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import ssl
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -63,8 +64,10 @@ class Dialed(asyncio.Protocol):
         """End every request that waits for it: it did not come up. Its stage is ``CLOSED`` by then."""
 
 
-def client_context(ca_file: str | None) -> ssl.SSLContext:
+def client_context(ca_file: str | None, *, alpn: Sequence[str] = ()) -> ssl.SSLContext:
     """Return a client context that verifies the chain and the name. Without a CA file the system's authorities count.
+
+    ``alpn`` are the protocols to offer in the handshake; whether the peer chose one is for the connection to see.
 
     Raises ``OSError``, which ``ssl.SSLError`` is, when the file is missing or holds no PEM certificate.
     """
@@ -72,6 +75,8 @@ def client_context(ca_file: str | None) -> ssl.SSLContext:
         Path(ca_file).open("rb").close()  # its error names the file; OpenSSL's does not
     context = ssl.create_default_context(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
     return context
 
 
