@@ -257,7 +257,7 @@ class Lane(ABC):
         engine = self.engine
         if not engine.room_for_evidence(ended):
             return
-        if self._struck_late(ended):
+        if self.streaming and self._struck_late(ended):
             age_s = (now - flight.first_byte) / 1e9
             error = f"{error}, {age_s:.1f} s and {flight.body_length} bytes into the answer"
         at = engine.at

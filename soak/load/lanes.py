@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from soak.load.h2lane import H2Lane
 from soak.load.lane import Http1Lane, Lane
+from soak.load.sockets import WebSocketLane
 from soak.load.traffic import ClassSpec, LoadSlice
 from soak.load.varied import CacheLane, RoutesLane
 
@@ -20,6 +21,8 @@ def lane_of(
     """Return the lane of a class. Raises ``ValueError`` for a protocol that no lane speaks."""
     if spec.protocol == "h2":
         return H2Lane(engine, spec, load, number, context)
+    if spec.protocol == "websocket":
+        return WebSocketLane(engine, spec, load, number, context)
     if spec.protocol != "http1":
         raise ValueError(f"no lane speaks {spec.protocol!r}")
     if spec.hosts:
