@@ -42,11 +42,12 @@ from soak.liveview import NullView, View
 from soak.load.limits import raise_open_file_limit
 from soak.load.pool import LoadPool
 from soak.load.slices import slices_of
-from soak.load.traffic import classes_of
+from soak.load.traffic import STREAM_TIMEOUT_S, classes_of
 from soak.measure.ledger import Ledger
 from soak.metrics import Metrics
 from soak.model import Phase, Scope, Sighting, Vital
 from soak.observe import TrafficObserver
+from soak.originwatch import OriginWatch
 from soak.plan import Plan
 from soak.planfile import load_saved
 from soak.planrules import known_targets, timeline_of
@@ -191,7 +192,8 @@ class Daemon:
 
     @asynccontextmanager
     async def _in_the_lab(self) -> AsyncIterator[None]:
-        self._lab = LocalLab(self._run, self._plan, on_event=self._recorder.event)
+        routes = max(c.hosts for c in self._plan.traffic.classes)
+        self._lab = LocalLab(self._run, self._plan, on_event=self._recorder.event, routes=routes)
         try:
             await self._lab.start()
             yield
@@ -235,6 +237,7 @@ class Daemon:
             self._background(pulse(clock, self._pool.beat, self._show, self._recorder.stalled), "pulse")
             self._background(watch_vitals(clock, self._look, self._recorder.vital), "vitals")
             self._background(self._prober.run(), "prober")
+            self._background(self._origins.run(), "origins")
             yield
         finally:
             await self._wind_down()
@@ -285,6 +288,13 @@ class Daemon:
         silence_s = max(1.0, 10 * plan.lab.backends / plan.rate)
         self._observer = TrafficObserver(clock, silence_s=silence_s, hurry=self._prober.hurry)
         self._recovery = TrafficRecoveryWatch(clock)
+        self._origins = OriginWatch(
+            lab.backend_names(),
+            lab.origin_stats,
+            clock,
+            keep=self._recorder.origins,
+            on_event=self._recorder.event,
+        )
 
     def _wire_load(self) -> None:
         plan, lab = self._plan, self._lab
@@ -418,6 +428,7 @@ class Daemon:
             self._recorder.vital(vital)
         for task in self._tasks:
             await cancel(task)
+        await self._origins.look()
         self._recorder.event("run.ended", {"reason": self._reason})
         self._store.set_meta(
             "ended", {"at_s": ended_s, "reason": self._reason, "dirty": bool(self._runner.dirty)}
@@ -427,8 +438,11 @@ class Daemon:
         self._show()
 
     def _drain_s(self) -> float:
+        """How long the end of what is in flight may take; an answer that is long by design may take long."""
         traffic = self._plan.traffic
-        return traffic.connect_timeout + traffic.tls_timeout + traffic.response_timeout + DRAIN_MARGIN_S
+        long_s = STREAM_TIMEOUT_S if any(c.streaming for c in traffic.classes) else 0.0
+        first_byte_s = traffic.connect_timeout + traffic.tls_timeout + traffic.response_timeout
+        return first_byte_s + long_s + DRAIN_MARGIN_S
 
     def _judge(self) -> int:
         with StoreReader(self._run.db) as reader:

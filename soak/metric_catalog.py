@@ -128,6 +128,17 @@ CATALOG: tuple[MetricSpec, ...] = (
     _g("proxy_old_processes", "", "Workers of an earlier generation that still live."),
     _g("backend_resident_memory_bytes", "target", "Resident memory of a backend; 0 while it is down."),
     _g("backend_processes", "target", "Processes of a backend; 0 while it is down."),
+    _c("origin_requests", "target", "Requests that a backend counted itself, health checks included."),
+    _c(
+        "origin_duplicates",
+        "target",
+        "Requests that are not idempotent and that a backend got although one of them had got them before.",
+    ),
+    _c(
+        "origin_cacheable_answers",
+        "target",
+        "Answers of a backend, 304s included, that a cache in the proxy did not give.",
+    ),
     # soak itself
     _g(
         "self_resident_memory_bytes",

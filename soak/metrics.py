@@ -22,7 +22,18 @@ from soak.measure.histogram import Histogram, bucket_of
 from soak.measure.ledger import Ledger, Slots
 from soak.measure.window import WorkerReport
 from soak.metric_catalog import CATALOG, LAG_BOUNDS_S, LATENCY_BOUNDS_S, RECOVERY_BOUNDS_S, MetricSpec, ladder
-from soak.model import CertificateRecord, Event, Outcome, Phase, Sighting, SightKind, SightVia, Unwell, Vital
+from soak.model import (
+    CertificateRecord,
+    Event,
+    OriginTotals,
+    Outcome,
+    Phase,
+    Sighting,
+    SightKind,
+    SightVia,
+    Unwell,
+    Vital,
+)
 from soak.plan import Plan
 from soak.status import Status
 
@@ -191,6 +202,15 @@ class Metrics(Collector):
         elif vital.subject in self._backends:
             self._set("soak_backend_resident_memory_bytes", vital.rss_bytes, (vital.subject,))
             self._set("soak_backend_processes", vital.processes, (vital.subject,))
+
+    def observe_origins(self, totals: OriginTotals) -> None:
+        """Take what the backends have counted themselves."""
+        for name, counts in totals.counts.items():
+            if name in self._backends:
+                cached = sum(n for counter, n in counts.items() if counter.startswith("cache."))
+                self._set("soak_origin_requests_total", counts.get("requests", 0), (name,))
+                self._set("soak_origin_duplicates_total", counts.get("duplicates", 0), (name,))
+                self._set("soak_origin_cacheable_answers_total", cached, (name,))
 
     def observe_event(self, event: Event) -> None:
         """Count the events that have a counter (``EVENT_COUNTERS``); others are none of ours."""

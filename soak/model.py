@@ -170,6 +170,15 @@ class Vital:
 
 
 @dataclass(frozen=True, slots=True)
+class OriginTotals:
+    """What the origins have counted themselves so far."""
+
+    at_s: float
+    counts: Mapping[str, Mapping[str, int]]
+    """By origin, then by dotted counter: ``requests``, ``duplicates``, ``cache.etag.full``, ..."""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened, for the record: ``name`` is dotted (``origin.died``), ``data`` is JSON."""
 

@@ -16,7 +16,7 @@ from soak.clock import Clock, RunClock
 from soak.live import LiveState
 from soak.liveview import View
 from soak.metrics import Metrics
-from soak.model import CertificateRecord, Event, Sighting, Unwell, Vital
+from soak.model import CertificateRecord, Event, OriginTotals, Sighting, Unwell, Vital
 from soak.store import StoreWriter
 
 log = run_log.get_logger("soak.daemon")
@@ -108,3 +108,9 @@ class Recorder:
         self._store.add_vital(vital)
         if self.metrics is not None:
             self.metrics.observe_vital(vital)
+
+    def origins(self, totals: OriginTotals) -> None:
+        """Tell what the origins have counted so far; the newest word replaces the one before."""
+        self._store.set_meta("origins", {"at_s": totals.at_s, "counts": totals.counts})
+        if self.metrics is not None:
+            self.metrics.observe_origins(totals)

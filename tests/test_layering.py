@@ -118,6 +118,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.model",
         "soak.store",
     ),
+    "soak.originwatch": ("chaos.target", "soak.clock", "soak.model", "soak.tasks"),
     "soak.watchman": ("chaos.guardian", "soak.errors", "soak.rundir", "soak.tasks"),
     "soak.live": ("chaos.model", "soak.measure", "soak.model", "soak.plan", "soak.status"),
     "soak.observe": ("soak.clock", "soak.model"),

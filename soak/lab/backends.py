@@ -164,12 +164,13 @@ class LocalBackends:
         self._address(name)
         child = self._children.get(name)
         row = living(child.identity) if child is not None else None
-        if row is not None and not row.suspended:
-            with suppress(TargetError):
-                return await self.command(name, {"stats": True})
         if name not in self._counted:
             raise TargetError(f"{name} was never started")
-        return {**stats_of(self._counted[name]), "connections": 0, "websockets_open": 0}
+        now: Mapping[str, Any] = {"connections": 0, "websockets_open": 0}
+        if row is not None and not row.suspended:
+            with suppress(TargetError):
+                now = await self.command(name, {"stats": True})
+        return {**now, **stats_of(self._counted[name])}  # the table is never behind, a late reply may be
 
     def _address(self, name: str) -> BackendAddress:
         if name not in self._addresses:

@@ -13,7 +13,7 @@ from soak.clock import RunClock
 from soak.live import LiveState
 from soak.measure.ledger import Ledger
 from soak.metrics import Metrics
-from soak.model import Event, Sighting, SightKind, SightVia, Unwell, Vital
+from soak.model import Event, OriginTotals, Sighting, SightKind, SightVia, Unwell, Vital
 from soak.plan import Plan
 from soak.recorder import Recorder
 from soak.status import Status
@@ -115,3 +115,36 @@ def test_sightings_vitals_and_stalls_are_kept_and_measured(desk):
         assert [(2.0, 6.5)] == [(u.from_s, u.to_s) for u in reader.unwell()]
     assert ["daemon.stalled"] == [e.name for e in view.events]
     assert metric(recorder, "soak_self_unwell_seconds_total 4.5")
+
+
+def test_what_the_origins_counted_is_kept_as_the_newest_word(desk):
+    """In the store and in the metrics; a stranger's counters are no series."""
+    recorder, store, _, _, db = desk
+    assert recorder.metrics is not None
+    for requests in (5, 9):
+        counts = {"requests": requests, "duplicates": 1, "cache.etag.full": 2, "cache.plain.not_modified": 3}
+        recorder.origins(OriginTotals(float(requests), {"b1": counts, "x": counts}))
+    recorder.metrics = None
+    recorder.origins(OriginTotals(10.0, {}))
+    recorder.origins(OriginTotals(11.0, {"b1": {"requests": 12}}))
+    store.flush()
+    with StoreReader(db) as reader:
+        assert {"at_s": 11.0, "counts": {"b1": {"requests": 12}}} == reader.meta("origins")
+
+
+def test_what_the_origins_counted_is_exported(desk):
+    """By backend; every series is there at 0 before."""
+    recorder, *_ = desk
+    metrics = recorder.metrics
+    assert 'soak_origin_duplicates_total{target="b2"} 0.0' in metrics.render()[0].decode()
+    counts = {"requests": 9, "duplicates": 1, "cache.etag.full": 2, "cache.plain.not_modified": 3}
+    recorder.origins(OriginTotals(1.0, {"b1": counts, "x": counts}))
+    text = metrics.render()[0].decode()
+    for line in (
+        'soak_origin_requests_total{target="b1"} 9.0',
+        'soak_origin_duplicates_total{target="b1"} 1.0',
+        'soak_origin_cacheable_answers_total{target="b1"} 5.0',
+        'soak_origin_requests_total{target="b2"} 0.0',
+    ):
+        assert line in text
+    assert 'target="x"' not in text
