@@ -28,6 +28,8 @@ class Outcome(StrEnum):
     TLS_HANDSHAKE = "tls_handshake"
     TLS_CERTIFICATE = "tls_certificate"
     TLS_TIMEOUT = "tls_timeout"
+    TLS_NOT_RESUMED = "tls_not_resumed"
+    """Answered as promised, but after a full handshake: the server did not resume a session that it had given."""
     STALE_REUSE = "stale_reuse"
     CUT_BEFORE_RESPONSE = "cut_before_response"
     CUT_MID_RESPONSE = "cut_mid_response"
@@ -46,8 +48,16 @@ class Outcome(StrEnum):
 
     @property
     def is_proxy_failure(self) -> bool:
-        """A failure that is neither our own (client_resource) nor the stale_reuse race, which has its own budget."""
-        return self not in (Outcome.OK, Outcome.CLIENT_RESOURCE, Outcome.STALE_REUSE)
+        """A failure that is neither our own (client_resource) nor one of two that have budgets of their own.
+
+        These are the stale_reuse race, and tls_not_resumed, where a client pays for a handshake and loses nothing else.
+        """
+        return self not in (
+            Outcome.OK,
+            Outcome.CLIENT_RESOURCE,
+            Outcome.STALE_REUSE,
+            Outcome.TLS_NOT_RESUMED,
+        )
 
 
 class Phase(StrEnum):

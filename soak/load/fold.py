@@ -14,6 +14,9 @@ class Row:
         "bytes_received",
         "carried",
         "dropped",
+        "handshake",
+        "handshake_max",
+        "handshake_sum",
         "lag",
         "lag_max",
         "lag_sum",
@@ -43,6 +46,8 @@ class Row:
         self.latency_sum = self.latency_max = 0
         self.service_sum = self.service_max = 0
         self.lag_sum = self.lag_max = 0
+        self.handshake: dict[int, int] = {}
+        self.handshake_sum = self.handshake_max = 0
         self.last_failure_due = 0
 
     @property
@@ -75,4 +80,5 @@ class Row:
             last_failure_due_s=(self.last_failure_due - t0_ns) / 1e9 if self.last_failure_due else None,
             bytes_received=self.bytes_received,
             streaming=streaming,
+            handshake=Histogram.of(self.handshake, self.handshake_sum, self.handshake_max),
         )

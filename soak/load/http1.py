@@ -83,7 +83,8 @@ class Http1Connection(Dialed):
         self.parser: Any = None
         self.dial_task: asyncio.Task[None] | None = None
         self.requests = 0
-        self.connected_ns = 0
+        self.attempt = None
+        self.dialed_ns = self.connected_ns = 0
         self.expires_ns = 0
         self.idle_since = 0
         self.serial = ""
@@ -198,8 +199,7 @@ class Http1Connection(Dialed):
             return
         now = monotonic_ns()
         if self.head_done and exc is None and self.content_length == -1:  # the body ended with the connection
-            ended = lane.judge(self)
-            lane.done(self, ended, now, "" if ended is Outcome.OK else lane.mismatch(self))
+            self._finish_by_close(now)
             return
         ended = classify.of_lost_connection(
             reused=self.reused, first_byte=bool(self.first_byte), since_sent_ns=now - self.wrote_ns
@@ -262,7 +262,10 @@ class Http1Connection(Dialed):
         now = monotonic_ns()
         lane = self.lane
         ended = lane.judge(self)
-        lane.done(self, ended, now, "" if ended is Outcome.OK else lane.mismatch(self))
+        if ended is Outcome.OK and self.attempt is not None and self.attempt.refusal:
+            lane.done(self, Outcome.TLS_NOT_RESUMED, now, self.attempt.refusal)
+        else:
+            lane.done(self, ended, now, "" if ended is Outcome.OK else lane.mismatch(self))
         if (
             ended is Outcome.IDENTITY_MISMATCH
         ):  # whose answer comes next on this connection is anybody's guess
@@ -276,6 +279,14 @@ class Http1Connection(Dialed):
         self.close()
         if lane.keep and not self.reusable:  # the answer said close: the peer's decision, not ours
             self.closed_by_us = False
+
+    def _finish_by_close(self, now: int) -> None:
+        lane = self.lane
+        ended = lane.judge(self)
+        error = "" if ended is Outcome.OK else lane.mismatch(self)
+        if ended is Outcome.OK and self.attempt is not None and self.attempt.refusal:
+            ended, error = Outcome.TLS_NOT_RESUMED, self.attempt.refusal
+        lane.done(self, ended, now, error)
 
     def _fail(self, ended: Outcome, error: str) -> None:
         self.stage = Stage.CLOSED

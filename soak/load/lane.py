@@ -7,20 +7,22 @@
 
 from __future__ import annotations
 
+import platform
 import ssl
 import zlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from soak.load import dial
+from soak.load import dial, libssl
 from soak.load import outcome as classify
 from soak.load.flight import Flight
 from soak.load.fold import Row
 from soak.load.http1 import Http1Connection
 from soak.load.outcome import Stage
 from soak.load.pacer import Pacer, PoissonPacer, UniformPacer, skip_to
+from soak.load.sessions import Sessions
 from soak.load.traffic import ClassSpec, LoadSlice, pattern
-from soak.measure.histogram import UNIT_SHIFT
+from soak.measure.histogram import UNIT_SHIFT, bucket_of
 from soak.model import FailedRequest, Outcome
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ _UNBOUNDED = 1 << 40
 
 class Lane(ABC):
     """One traffic class of one worker."""
+
+    sessions: Sessions | None = None
+    """To resume on new connections; None where sessions are not resumed."""
+    sources: dial.Sources | None = None
+    """Addresses to connect from; None: the kernel's choice."""
 
     def __init__(
         self, engine: Engine, spec: ClassSpec, load: LoadSlice, number: int, context: ssl.SSLContext | None
@@ -60,7 +67,9 @@ class Lane(ABC):
         self.streaming = spec.streaming
         body_timeout_s = load.body_timeout_s if spec.body_timeout_s is None else spec.body_timeout_s
         self.body_timeout_ns = int(body_timeout_s * 1e9)
-        self._prefix = b"%x.%x." % (load.worker, number)
+        # Unlike ids of any other run, and of a worker that this one replaces: origins know those for minutes.
+        since = f"{load.t0_ns >> 20:x}" + (f"-{load.from_second:x}" if load.from_second else "")
+        self._prefix = f"{since}.{load.worker:x}.{number:x}.".encode()
         self._sequence = 0
         self._build_request(spec)
         self._build_expectations(spec)
@@ -153,6 +162,11 @@ class Lane(ABC):
         connection.expires_ns = now + int(self.max_age_ns * engine.jitter())
         if self.context is not None:
             dial.note_tls(engine, connection, now)
+        row, took = self.row, now - connection.dialed_ns
+        bucket = bucket_of(took)
+        row.handshake[bucket] = row.handshake.get(bucket, 0) + 1
+        row.handshake_sum += took
+        row.handshake_max = max(row.handshake_max, took)
 
     def closed(self, connection: dial.Dialed) -> None:
         """Book the end of a connection, and by whom."""
@@ -318,6 +332,12 @@ class Http1Lane(Lane):
     ) -> None:
         super().__init__(engine, spec, load, number, context)
         self.idle: list[Http1Connection] = []
+        if spec.connection == "resume":
+            self.sessions = Sessions()
+            if libssl.LEAKS:
+                engine.note("load.sessions_leak", traffic=spec.name, python=platform.python_version())
+        if spec.spread_sources:
+            self.sources = dial.Sources(load.worker, load.workers)
 
     def dispatch(self, request_id: bytes, due: int, now: int) -> None:
         """Send on the connection that idles for the shortest time; on a new one if there is none."""

@@ -50,6 +50,8 @@ class Window:
     Of a download that was cut, and of a socket that was, the instant of the cut: it was due long before what broke it.
     """
     bytes_received: int = 0
+    handshake: Histogram = field(default_factory=Histogram)
+    """From the start of a connect until the connection was usable, TLS included, for each that came up in this second."""
     streaming: bool = False
     """The class's requests are long by design: its latency ends with the first byte and is booked when all is done."""
 
@@ -126,6 +128,7 @@ def _window_to_wire(w: Window) -> list[Any]:
         w.last_failure_due_s,
         w.bytes_received,
         w.streaming,
+        w.handshake.to_wire(),
     ]
 
 
@@ -143,6 +146,7 @@ def _window_from_wire(wire: Sequence[Any]) -> Window:
         last_failure,
         received,
         streaming,
+        handshake,
     ) = wire
     scheduled, sent, dropped, missed, carried, in_flight = slots
     return Window(
@@ -163,6 +167,7 @@ def _window_from_wire(wire: Sequence[Any]) -> Window:
         last_failure_due_s=last_failure,
         bytes_received=received,
         streaming=streaming,
+        handshake=Histogram.from_wire(handshake),
     )
 
 

@@ -8,9 +8,9 @@ def test_only_ok_is_no_failure():
     assert [Outcome.OK] == [o for o in Outcome if not o.is_failure]
 
 
-def test_our_own_failures_and_the_reuse_race_are_not_the_proxys():
-    """client_resource is ours; stale_reuse has a budget of its own."""
-    assert {Outcome.OK, Outcome.CLIENT_RESOURCE, Outcome.STALE_REUSE} == {
+def test_our_own_failures_and_what_has_a_budget_of_its_own_are_not_the_proxys():
+    """client_resource is ours; stale_reuse and tls_not_resumed have budgets of their own."""
+    assert {Outcome.OK, Outcome.CLIENT_RESOURCE, Outcome.STALE_REUSE, Outcome.TLS_NOT_RESUMED} == {
         o for o in Outcome if not o.is_proxy_failure
     }
 
@@ -32,6 +32,7 @@ def test_outcomes_are_the_closed_enum_of_the_design():
         "tls_handshake",
         "tls_certificate",
         "tls_timeout",
+        "tls_not_resumed",
         "stale_reuse",
         "cut_before_response",
         "cut_mid_response",
