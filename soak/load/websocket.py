@@ -150,7 +150,7 @@ class WebSocket(Dialed):
                 status=self.status, expected_status=SWITCHING, identity_ok=True, body_ok=True
             )
             self._refused(ended, f"the upgrade to a websocket was answered with status {self.status}")
-        elif wrong or (self.status and (wrong := self._wrong_with_the_switch())):
+        elif wrong := (self._wrong_with_the_switch() if self.status else wrong):
             self._refused(Outcome.PROTOCOL_ERROR, wrong)
         elif self.status:
             self._open(rest)
