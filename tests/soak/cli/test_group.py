@@ -31,6 +31,7 @@ COMMANDS = [
     "heal",
     "init",
     "inject",
+    "lab",
     "load",
     "plan",
     "report",
@@ -158,9 +159,14 @@ def test_ctrl_c_ends_a_client_with_130(home, tmp_path):
         with short_path(run.socket) as path:
             server.bind(path)
         server.listen()
-        child = subprocess.Popen([sys.executable, "-m", "soak.cli", "status"], stderr=subprocess.PIPE)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "soak.cli", "status"],
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 -- background jobs ignore it
+        )
         with child:
             connection, _ = server.accept()
+            connection.recv(1)
             child.send_signal(signal.SIGINT)
             _, stderr = child.communicate(timeout=30)
             connection.close()

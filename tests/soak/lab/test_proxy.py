@@ -42,7 +42,7 @@ while kill -0 $! 2>/dev/null; do wait; done
 
 async def sees(lab: LocalLab, generation: str) -> tuple[str, str]:
     """Wait until a fresh client sees this generation; return it with the serial."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             serial, seen, _ = await ask(lab)
             if seen == generation:
