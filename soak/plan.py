@@ -293,6 +293,9 @@ class ObjectivesPlan(_Frozen):
         10.0, gt=0, description="Traffic recovers from a backend loss within this time."
     )
     mismatches: int = Field(0, ge=0, description="Most identity or body mismatches, ever.")
+    duplicates: int = Field(
+        0, ge=0, description="Most requests that are not idempotent and that the backends get more than once."
+    )
     p99_drift: float = Field(
         1.20, gt=0, description="p99 of the last quarter / first quarter. Judged from drift_after on."
     )

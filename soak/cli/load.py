@@ -12,7 +12,7 @@ import click
 
 from soak.cli.group import SoakCommand
 from soak.errors import EXIT_FAIL, EXIT_INVALID, EXIT_PASS
-from soak.report.numbers import count, millis
+from soak.report.tables import CLASS_HEAD, class_rows
 from soak.report.text import grid
 from soak.shapes import SHAPES, SUMMARIES
 
@@ -24,7 +24,6 @@ LOST_SHARE = 0.001
 _BAR = 40
 _WAIT_SHOWN_S = 1.0
 _MOST_URLS = 2
-_CLASS_HEAD = ("class", "sent", "failed", "p50", "p99", "p99.9", "max")
 
 
 def shape_lines() -> list[str]:
@@ -219,16 +218,8 @@ def _classes(classes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a row for each class, when there are several."""
     if len(classes) < 2:
         return []
-    rows = [
-        (
-            name,
-            count(c["sent"]),
-            count(c["failed"]),
-            *(millis(c["latency_ms"][k]) for k in ("p50", "p99", "p999", "max")),
-        )
-        for name, c in classes.items()
-    ]
-    return ["", *(f"  {line}" for line in grid(_CLASS_HEAD, rows, right=_CLASS_HEAD[1:]))]
+    rows = class_rows({"load": {"classes": classes}})
+    return ["", *(f"  {line}" for line in grid(CLASS_HEAD, rows, right=CLASS_HEAD[1:]))]
 
 
 def _quantiles(ms: Mapping[str, float]) -> str:

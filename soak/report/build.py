@@ -47,6 +47,9 @@ def build_report(
         "load": _load(facts),
         "phases": _phases(facts),
         "connections": _connections(facts),
+        "origins": _origins(facts),
+        "duplicates": facts.origins.total("duplicates") if facts.origins.counts else None,
+        "cache": _cache(facts),
         "faults": [_fault(facts, f) for f in facts.faults],
         "certificates": _certificates(facts.certificates, facts.sightings),
         "vitals": _vitals(facts),
@@ -152,6 +155,40 @@ def _connections(f: RunFacts) -> dict[str, int]:
         "tls_full": c.tls_full,
         "tls_resumed": c.tls_resumed,
         "reused": c.reused,
+    }
+
+
+def _origins(f: RunFacts) -> dict[str, Any]:
+    """Return the distribution over backends: as they counted themselves, and as answers name them."""
+    answers = Counter[str]()
+    for s in f.sightings:
+        if s.kind is SightKind.ORIGIN and s.via is SightVia.TRAFFIC:
+            answers[s.value] += s.count
+    counts = f.origins.counts
+    asked, answered = f.origins.total("requests"), answers.total()
+    return {
+        name: {
+            "requests": counts[name].get("requests", 0) if name in counts else None,
+            "share": round(counts[name].get("requests", 0) / asked, 6) if name in counts and asked else None,
+            "answers": answers[name],
+            "answers_share": round(answers[name] / answered, 6) if answered else None,
+            "duplicates": counts[name].get("duplicates", 0) if name in counts else None,
+        }
+        for name in sorted({*counts, *answers})
+    }
+
+
+def _cache(f: RunFacts) -> dict[str, Any] | None:
+    """Return how many requests for cacheable objects reached a backend; None when none could, or nobody asked them."""
+    if not (f.origins.cached and f.origins.counts):
+        return None
+    requests = sum(t.sent for t in f.totals if t.traffic in f.origins.cached)
+    answers = f.origins.cache_answers()
+    return {
+        "requests": requests,
+        "origin_answers": answers,
+        "revalidated": f.origins.cache_answers("not_modified"),
+        "hit_ratio": round(1 - answers / requests, 6) if requests else None,
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from soak.report.numbers import count, instant, measure, millis
-from soak.report.tables import FAULT_HEAD, drift, failures, fault_rows, headline, itself, summary
+from soak.report.tables import FAULT_HEAD, drift, failures, fault_rows, headline, itself, origins, summary
 
 
 def render_markdown(report: Mapping[str, Any]) -> str:
@@ -26,6 +26,8 @@ def render_markdown(report: Mapping[str, Any]) -> str:
         lines += ["", "## Faults", "", *_table(FAULT_HEAD, rows)]
     if report["certificates"]:
         lines += ["", "## Certificates", "", *_certificates(report["certificates"])]
+    for name, words in origins(report):
+        lines += ["", f"**{name.capitalize()}:** {escape(words)}"]
     lines += ["", f"**Drift:** {escape(drift(report))}", "", f"**soak itself:** {escape(itself(report))}"]
     return "\n".join(lines) + "\n"
 

@@ -118,6 +118,40 @@ def _name(fault: Report) -> str:
     return f"#{fault['id']} at {instant(at_s)}"
 
 
+CLASS_HEAD = ("class", "sent", "failed", "p50", "p99", "p99.9", "max")
+
+
+def class_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return a row for each traffic class; heads in ``CLASS_HEAD``."""
+    return [
+        (
+            name,
+            count(c["sent"]),
+            failures(c),
+            *(millis(c["latency_ms"][key]) for key in ("p50", "p99", "p999", "max")),
+        )
+        for name, c in report["load"]["classes"].items()
+    ]
+
+
+def origins(report: Report) -> list[tuple[str, str]]:
+    """Return (name, words) for what only the backends know: their shares, and what a cache let through."""
+    lines = []
+    counted = {n: o for n, o in report["origins"].items() if o["requests"] is not None}
+    if counted:
+        shares = " · ".join(f"{name} {percent(o['share'])}" for name, o in counted.items())
+        lines.append(
+            ("backends", f"{shares} of {count(sum(o['requests'] for o in counted.values()))} requests")
+        )
+    if (cache := report["cache"]) is not None:
+        words = (
+            f"hit ratio {percent(cache['hit_ratio'])}: {count(cache['origin_answers'])} of "
+            f"{count(cache['requests'])} requests reached a backend, {count(cache['revalidated'])} to revalidate"
+        )
+        lines.append(("cache", words))
+    return lines
+
+
 def drift(report: Report) -> str:
     """Return one line on p99, memory, files and old workers."""
     parts = []

@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from soak.report.numbers import instant
-from soak.report.tables import FAULT_HEAD, drift, fault_rows, headline, itself, summary
+from soak.report.tables import (
+    CLASS_HEAD,
+    FAULT_HEAD,
+    class_rows,
+    drift,
+    fault_rows,
+    headline,
+    itself,
+    origins,
+    summary,
+)
 
 _RIGHT = frozenset({"n", "verified", "lost"})
 
@@ -24,7 +34,11 @@ def render_text(report: Mapping[str, Any]) -> str:
     rows = fault_rows(report)
     if rows:
         lines += ["", *(f"  {line}" for line in grid(FAULT_HEAD, rows, right=_RIGHT))]
-    lines += ["", f"  drift          {drift(report)}", f"  soak itself    {itself(report)}"]
+    classes = class_rows(report)
+    if len(classes) > 1:
+        lines += ["", *(f"  {line}" for line in grid(CLASS_HEAD, classes, right=CLASS_HEAD[1:]))]
+    lines += ["", *(f"  {name:<14} {words}" for name, words in origins(report))]
+    lines += [f"  drift          {drift(report)}", f"  soak itself    {itself(report)}"]
     if report["not_judged"]:
         lines += ["", "  not judged"]
         lines += [f"    {n['name']}: {n['reason']}" for n in report["not_judged"]]

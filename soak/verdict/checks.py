@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from soak.model import Outcome, Phase
-from soak.verdict import drifting, faulting
+from soak.verdict import drifting, faulting, origins
 from soak.verdict.facts import RunFacts
 from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
 
@@ -209,6 +209,7 @@ CHECKS: tuple[tuple[str, Callable[[RunFacts], Objective | NotJudged]], ...] = (
     ("transition_failures", transition_failures),
     ("stale_reuse", stale_reuse),
     ("mismatches", mismatches),
+    *origins.CHECKS,
     *faulting.CHECKS,
     *drifting.CHECKS,
     ("self_healthy", self_healthy),

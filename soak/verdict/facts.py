@@ -20,6 +20,7 @@ from soak.model import CertificateRecord, ConnectionStats, Outcome, Phase, Scope
 from soak.plan import ObjectivesPlan, Plan, SelfPlan
 from soak.store import SlotTotals, StoreReader
 from soak.store.schema import ROLLUP_S
+from soak.verdict.origins import OriginFacts, origin_facts
 from soak.verdict.recovery import RecoveryTracker, TrafficRecovery
 
 Key = tuple[str, int]
@@ -119,6 +120,7 @@ class RunFacts:
     """By fault id, judged again from the store."""
     violations: Sequence[str]
     counters: Mapping[str, int] = field(default_factory=dict)
+    origins: OriginFacts = field(default_factory=OriginFacts)
 
     def is_transition(self, kind: str) -> bool:
         """Whether a fault kind is a change without a revert."""
@@ -203,6 +205,7 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         ),
         violations=violations,
         counters=reader.counters(),
+        origins=origin_facts(reader, plan),
     )
 
 

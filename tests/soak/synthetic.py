@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from soak.measure.window import Window, WorkerReport
 from soak.model import (
     CertificateRecord,
     ConnectionStats,
+    Event,
     FailedRequest,
     Outcome,
     Phase,
@@ -157,6 +158,9 @@ class SyntheticRun:
     sightings: list[Sighting] = field(default_factory=list)
     certificates: list[CertificateRecord] = field(default_factory=list)
     vitals: list[Vital] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    origins: dict[str, dict[str, int]] | None = None
+    """What the origins counted, by name; None: nobody asked."""
     ended: Mapping[str, Any] | None = None
     killed: bool = False
 
@@ -218,18 +222,24 @@ class SyntheticRun:
                 w.add_scope(scope)
             for second in range(self.seconds):
                 w.add_report(report(second, self.window(second), evidence=self.evidence.get(second, ())))
-            for fault in self.faults:
-                w.put_fault(fault)
-            for stretch in self.unwell:
-                w.add_unwell(stretch)
-            for sighting in self.sightings:
-                w.add_sighting(sighting)
-            for certificate in self.certificates:
-                w.add_certificate(certificate)
-            for vital in self.vitals:
-                w.add_vital(vital)
+            for put, records in (
+                (w.put_fault, self.faults),
+                (w.add_unwell, self.unwell),
+                (w.add_sighting, self.sightings),
+                (w.add_certificate, self.certificates),
+                (w.add_vital, self.vitals),
+                (w.add_event, self.events),
+            ):
+                _put_all(put, records)
+            if self.origins is not None:
+                w.set_meta("origins", {"at_s": float(self.seconds), "counts": self.origins})
             if not self.killed:
                 w.set_meta(
                     "ended", self.ended or {"at_s": self.seconds, "reason": "finished", "dirty": False}
                 )
         return path
+
+
+def _put_all(put: Callable[[Any], None], records: Iterable[Any]) -> None:
+    for one in records:
+        put(one)

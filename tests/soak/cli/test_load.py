@@ -95,7 +95,12 @@ def test_what_only_some_results_have_is_shown_when_it_is_there():
     plain = result()
     assert "backends" not in render_load(plain)
     assert "waited" not in render_load(plain)
-    each = {"sent": 500, "failed": 3, "latency_ms": plain["load"]["latency_ms"]}
+    each = {
+        "sent": 500,
+        "failed": 3,
+        "outcomes": {"ok": 497, "status_5xx": 3},
+        "latency_ms": plain["load"]["latency_ms"],
+    }
     more = result(
         in_flight=7,
         classes={"h2": each, "post": each},
@@ -114,8 +119,8 @@ def test_what_only_some_results_have_is_shown_when_it_is_there():
         "  in flight    7, not waited for",
         "  duplicates   2 requests",
         "  failed       h2 status_5xx: status 502",
-        "  class  sent  failed      p50     p99   p99.9     max",
-        "  h2      500       3  0.50 ms  2.0 ms  3.0 ms  4.0 ms",
+        "  class  sent           failed      p50     p99   p99.9     max",
+        "  h2      500  3: 3 status_5xx  0.50 ms  2.0 ms  3.0 ms  4.0 ms",
     ):
         assert words in text
 

@@ -142,6 +142,38 @@ def test_requests_and_failures_belong_to_their_faults(built):
     assert 5 == sum(p["failed"] for p in built["phases"].values()) == built["load"]["failed"]
 
 
+def test_what_only_the_origins_know_is_told(tmp_path):
+    """Who was asked, who answered, what came twice, and what a cache let through: by the origins' own counters."""
+    r = SyntheticRun(seconds=10)
+    r.plan = {"traffic": {"classes": [{"name": "get", "share": 1, "cache_keys": 50}]}}
+    r.origins = {
+        "b1": {"requests": 300, "duplicates": 1, "non_idempotent": 5, "cache.etag.full": 100},
+        "b2": {"requests": 100, "duplicates": 0, "cache.plain.full": 20, "cache.etag.not_modified": 30},
+    }
+    r.see(SightKind.ORIGIN, "b1", 0.0, 9.0)
+    r.see(SightKind.ORIGIN, "b1", 0.0, 9.0, SightVia.PROBE)
+    r.see(SightKind.ORIGIN, "b3", 0.0, 9.0)
+    with StoreReader(r.write(tmp_path / "run.db")) as reader:
+        found = build_report(reader)
+    assert {"requests": 300, "share": 0.75, "answers": 10, "answers_share": 0.5, "duplicates": 1} == found[
+        "origins"
+    ]["b1"]
+    assert {
+        "requests": None,
+        "share": None,
+        "answers": 10,
+        "answers_share": 0.5,
+        "duplicates": None,
+    } == found["origins"]["b3"]
+    assert 1 == found["duplicates"]
+    assert {"requests": 1000, "origin_answers": 150, "revalidated": 30, "hit_ratio": 0.85} == found["cache"]
+
+
+def test_what_nobody_asked_the_origins_is_not_known(built):
+    """Null, never 0."""
+    assert ({}, None, None) == (built["origins"], built["duplicates"], built["cache"])
+
+
 def test_certificates_join_what_was_installed_with_what_was_seen(built):
     """The probe's word counts; a certificate that was never seen says so; the first has no predecessor."""
     first, second, third = built["certificates"]

@@ -15,6 +15,7 @@ from soak.report import (
 from soak.report.markdown import escape
 from soak.store import StoreReader
 from tests.soak.report.test_build import run
+from tests.soak.synthetic import SyntheticRun
 
 
 @pytest.fixture
@@ -48,3 +49,11 @@ def test_markdown_of_a_failed_dirty_run(path):
     assert "**Dirty:**" in text
     assert text.index("- steady\\_failures: 1 requests lost") < text.index("## Objectives")
     assert "| mismatches | **fail** | 1 | 0 |" in text
+
+
+def test_what_the_origins_counted_is_told(tmp_path):
+    """As in the text."""
+    r = SyntheticRun(seconds=10)
+    r.origins = {"b1": {"requests": 400}}
+    with StoreReader(r.write(tmp_path / "run.db")) as reader:
+        assert "**Backends:** b1 100 % of 400 requests" in render_markdown(build_report(reader))

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 from chaos.model import FaultOutcome
-from soak.model import Vital
+from soak.model import Outcome, Vital
 from soak.report import (
     build_report,
 )
-from soak.report.tables import drift, failures, fault_rows, headline, itself, summary
+from soak.report.tables import (
+    class_rows,
+    drift,
+    failures,
+    fault_rows,
+    headline,
+    itself,
+    origins,
+    summary,
+)
 from soak.store import StoreReader
 from tests.soak.report.test_build import run
 from tests.soak.synthetic import SyntheticRun, record
@@ -86,3 +95,31 @@ def test_soaks_own_memory_is_flat_or_its_growth_is_named(tmp_path, grown_bytes, 
     assert 60_000_000 == built["self"]["processes"]["daemon"]["rss_bytes"]["last"]
     assert said in itself(built)
     assert built["self"]["store_bytes"] > 0
+
+
+def test_each_class_has_a_row(path):
+    """What was sent, what failed and how, how long it took."""
+    r = SyntheticRun(seconds=10)
+    r.fail(3, Outcome.STATUS_5XX, 2)
+    with StoreReader(r.write(path)) as reader:
+        rows = class_rows(build_report(reader))
+    assert [("get", "1,000", "2: 2 status_5xx", "1.0 ms", "1.0 ms", "1.0 ms", "1.0 ms")] == rows
+
+
+def test_backends_and_cache_are_told_when_they_are_known(path):
+    """A backend that was only seen in answers, and a class that is never cached, have no figure here."""
+    r = SyntheticRun(seconds=10)
+    with StoreReader(r.write(path)) as reader:
+        built = build_report(reader)
+    assert [] == origins(built)
+    counted = {"requests": 300, "share": 0.75, "answers": 10, "answers_share": 0.5, "duplicates": 0}
+    built["origins"] = {
+        "b1": counted,
+        "b2": counted | {"requests": 100, "share": 0.25},
+        "b3": {"requests": None},
+    }
+    built["cache"] = {"requests": 1000, "origin_answers": 150, "revalidated": 30, "hit_ratio": 0.85}
+    assert [
+        ("backends", "b1 75 % · b2 25 % of 400 requests"),
+        ("cache", "hit ratio 85 %: 150 of 1,000 requests reached a backend, 30 to revalidate"),
+    ] == origins(built)

@@ -128,3 +128,22 @@ def test_columns_are_aligned():
     assert ["kind   n  x", "a     10", "bbb    1  y"] == grid(
         ("kind", "n", "x"), [("a", "10", ""), ("bbb", "1", "y")], right=["n"]
     )
+
+
+def test_several_classes_have_a_table_of_their_own(path):
+    """One class is what the summary says already."""
+    r = SyntheticRun(seconds=10)
+    with StoreReader(r.write(path)) as reader:
+        built = build_report(reader)
+    assert "class" not in render_text(built)
+    built["load"]["classes"]["other"] = built["load"]["classes"]["get"]
+    lines = render_text(built).splitlines()
+    assert "  class   sent  failed     p50     p99   p99.9     max" in lines
+    assert "  other  1,000       0  1.0 ms  1.0 ms  1.0 ms  1.0 ms" in lines
+
+
+def test_what_the_origins_counted_is_beside_the_drift(path):
+    """A line for the backends, and one for the cache where there is one."""
+    r = SyntheticRun(seconds=10)
+    r.origins = {"b1": {"requests": 400}}
+    assert "  backends       b1 100 % of 400 requests" in text_of(r, path).splitlines()
