@@ -85,6 +85,9 @@ def client_context(ca_file: str | None, *, alpn: Sequence[str] = ()) -> ssl.SSLC
         Path(ca_file).open("rb").close()  # its error names the file; OpenSSL's does not
     context = ssl.create_default_context(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= (
+        ssl.OP_NO_RENEGOTIATION
+    )  # a peer that wishes to shake hands anew and anew gets nothing for it
     if alpn:
         context.set_alpn_protocols(list(alpn))
     return context
