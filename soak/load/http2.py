@@ -29,7 +29,8 @@ _TABLE_RESET = b"\x20"
 """Our first header block shrinks the table that we never use to nothing, so no later limit of the peer concerns us."""
 MAX_RESET = 256
 """Streams that we reset and whose frames may still come; past this many the connection is retired."""
-_LAST_STREAM = h2.MAX_WINDOW
+_LAST_STREAM = h2.MAX_WINDOW - 1000
+"""Past this number a connection is retired; the rest is for requests that wait for it already (RFC 9113 section 5.1.1)."""
 
 
 class H2Connection(H2Flow):
