@@ -20,6 +20,7 @@ from soak.load.outcome import Stage
 from soak.model import Outcome
 
 if TYPE_CHECKING:
+    from soak.load.known import KnownAnswer
     from soak.load.lane import Http1Lane
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -161,6 +162,10 @@ class Http1Connection(Dialed):
             return
         if not self.first_byte:
             self.first_byte = monotonic_ns()
+            known = self.lane.known
+            if known is not None and (answer := known.find(data, self.request_id)) is not None:
+                self._finish_known(answer)
+                return
         self.raw_bytes += len(data)
         try:
             self.parser.feed_data(data)
@@ -171,8 +176,13 @@ class Http1Connection(Dialed):
             self._fail(Outcome.PROTOCOL_ERROR, f"{type(error).__name__}: {error}"[:200])
             return
         if self.message_done:
-            self._finish()
-        elif self.status == 101:
+            self._finish(data)
+        else:
+            self._look_at_rest()
+
+    def _look_at_rest(self) -> None:
+        """Fail a request whose answer can no longer become a good one, or would fill memory."""
+        if self.status == 101:
             self._fail(Outcome.PROTOCOL_ERROR, "the peer switched protocols without being asked")
         elif self.raw_bytes > MAX_HEAD_BYTES + _FRAMING_PER_BODY_BYTE * self.body_length:
             what = "framing is" if self.head_done else "header block is"
@@ -255,13 +265,27 @@ class Http1Connection(Dialed):
 
     # -- the end of a request ------------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
+    def _finish_known(self, answer: KnownAnswer) -> None:
+        """End a request whose answer equals, but for the id, one that was parsed whole and found good."""
+        now = self.first_byte
+        self.status = answer.status
+        self.seen_id = self.request_id
+        self.origin = answer.origin
+        self.generation = answer.generation
+        self.body_length = answer.body_length
+        self.reusable = True
+        self.lane.done(self, Outcome.OK, now, "")
+        self._rest(now)
+
+    def _finish(self, data: bytes) -> None:
         if self.trailing:
             self._fail(Outcome.PROTOCOL_ERROR, "bytes followed the end of the answer")
             return
         now = monotonic_ns()
         lane = self.lane
         ended = lane.judge(self)
+        if ended is Outcome.OK and lane.known is not None and self.reusable and len(data) == self.raw_bytes:
+            lane.known.learn(data, self)
         if ended is Outcome.OK and self.attempt is not None and self.attempt.refusal:
             lane.done(self, Outcome.TLS_NOT_RESUMED, now, self.attempt.refusal)
         else:
@@ -271,6 +295,11 @@ class Http1Connection(Dialed):
         ):  # whose answer comes next on this connection is anybody's guess
             self.abort()
             return
+        self._rest(now)
+
+    def _rest(self, now: int) -> None:
+        """Go back to the pool, or close."""
+        lane = self.lane
         if lane.keep and self.reusable and now < self.expires_ns:
             self.stage = Stage.IDLE
             self.idle_since = now

@@ -18,6 +18,7 @@ from soak.load import outcome as classify
 from soak.load.flight import Flight
 from soak.load.fold import Row
 from soak.load.http1 import Http1Connection
+from soak.load.known import KnownAnswers
 from soak.load.outcome import Stage
 from soak.load.pacer import Pacer, PoissonPacer, UniformPacer, skip_to
 from soak.load.sessions import Sessions
@@ -332,6 +333,13 @@ class Http1Lane(Lane):
     ) -> None:
         super().__init__(engine, spec, load, number, context)
         self.idle: list[Http1Connection] = []
+        alike = (
+            self.connection_type is Http1Connection
+            and type(self).compose is Lane.compose
+            and type(self).judge is Lane.judge
+        )
+        self.known = KnownAnswers() if self.keep and alike else None
+        """Good answers that need no parsing any more; None where one request expects another answer than the next."""
         if spec.connection == "resume":
             self.sessions = Sessions()
             if libssl.LEAKS:
@@ -366,6 +374,8 @@ class Http1Lane(Lane):
 
     def tidy(self, now: int) -> None:
         """Drop closed connections from the idle list; close those that idle too long or are too old."""
+        if self.known is not None:
+            self.known.rest()
         kept: list[Http1Connection] = []
         for connection in self.idle:
             if connection.stage is not Stage.IDLE:

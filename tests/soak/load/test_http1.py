@@ -53,6 +53,7 @@ class FakeLane:
     expect_length = len(BODY)
     expect_crc = -1
     max_body = MAX_HEAD_BYTES
+    known = None
 
     def __init__(self) -> None:
         self.idle: list[Http1Connection] = []
