@@ -65,6 +65,8 @@ class WsPeer:
 
     async def send(self, *frames: bytes) -> None:
         for one in frames:
+            if self.peer.writer.is_closing():
+                raise EOFError  # uvloop does not take bytes for a transport that is gone
             await self.peer.send(one)
 
     async def echo(self, times: int = 1_000_000) -> None:
