@@ -25,6 +25,7 @@ from soak.load.flight import Flight
 from soak.load.lane import Lane
 from soak.load.lanes import lane_of
 from soak.load.outcome import Stage
+from soak.load.pacer import patience_ns
 from soak.load.timer import TimerFd
 from soak.load.traffic import LoadSlice
 from soak.measure.histogram import Histogram
@@ -37,7 +38,7 @@ _MAX_SEEN = 64
 _MAX_NOTES = 20
 _MAX_TRACEBACKS = 5
 _COALESCE_NS = 50_000
-"""Above 20,000 wakes a second, slots are drained in small groups: a wake costs more than this much lag is worth."""
+"""Shortest time between two wakes."""
 _SWEEP_S = 0.1
 _STALL_NS = _NS // 2
 """A wake that comes so late is an event; every second's worst one is in its report anyway."""
@@ -80,6 +81,7 @@ class Engine:
         self._end = load.t0_ns + int(load.seconds * _NS)
         self._boundary = load.t0_ns + (load.from_second + 1) * _NS
         self._armed_ns = 0
+        self._patience_ns = patience_ns(sum(c.rate for c in load.classes) / load.workers)
         self._heard_ns = load.t0_ns
         self._dead_man_ns = int(load.dead_man_s * _NS)
         self._pacing = True
@@ -195,7 +197,7 @@ class Engine:
     def _arm(self) -> None:
         at = self._boundary
         if self._pacing:
-            at = min(at, self._heap[0][0], self._end)
+            at = min(at, self._heap[0][0] + self._patience_ns, self._end)
         at = max(at, monotonic_ns() + _COALESCE_NS)
         self._armed_ns = at
         self._timer.arm(at)

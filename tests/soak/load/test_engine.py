@@ -294,3 +294,18 @@ def test_the_evidence_reservoir_is_capped_and_fair() -> None:
     assert 3 <= kept.count(O.STATUS_5XX) <= 3 * len(result.reports)
     assert 100 == len(kept) + sum(r.evidence_dropped for r in result.reports)
     assert all(e.due_s <= e.sent_s <= e.first_byte_s <= e.done_s for e in result.evidence)
+
+
+@pytest.mark.parametrize(("rate", "late_ns"), [(1_000, 0), (9_000, 0), (10_000, 200_000), (30_000, 200_000)])
+def test_the_timer_waits_only_where_a_crowd_is_due(rate: float, late_ns: int) -> None:
+    """At the rates people soak with, the timer goes off at the very instant of the slot; a worker of two has half the rate."""
+
+    async def armed_after_due(workers: int) -> int:
+        load = slice_of(spec(1, rate=rate * workers), t0_ns=monotonic_ns() + 10 * NS, workers=workers)
+        engine = Engine(load, lambda _: None)
+        engine._arm()
+        engine._timer.close()
+        engine._meter.close()
+        return engine._armed_ns - load.t0_ns
+
+    assert [late_ns, late_ns] == [run(armed_after_due(1)), run(armed_after_due(2))]

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soak.load.pacer import PoissonPacer, UniformPacer, exact_rate, skip_to, slots_due_before
+from soak.load.pacer import (
+    PoissonPacer,
+    UniformPacer,
+    exact_rate,
+    patience_ns,
+    skip_to,
+    slots_due_before,
+)
 
 NS = 1_000_000_000
 T0 = 123_456_789_012
@@ -94,3 +101,11 @@ def test_skip_to_an_instant_in_the_past_changes_nothing() -> None:
     pacer = UniformPacer(10, T0)
     skip_to(pacer, T0)
     assert (0, T0) == (pacer.index, pacer.due_ns)
+
+
+@pytest.mark.parametrize(
+    ("rate", "waits"), [(1, 0), (1000, 0), (9_999, 0), (10_000, 200_000), (40_000, 200_000)]
+)
+def test_only_a_crowd_waits_for_company(rate: float, waits: int) -> None:
+    """At the rates people soak with, every slot is sent at its own instant."""
+    assert waits == patience_ns(rate)
