@@ -95,7 +95,7 @@ def test_it_serves_until_a_signal_and_leaves_nothing(start: Start, home: Path, n
 
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
-    assert (-signal.SIGKILL if number is signal.SIGKILL else 0) == process.returncode
+    assert (-signal.SIGKILL if number is signal.SIGKILL else 0) == process.returncode, said
     assert [] == gone(facts)
     assert "" == said
     assert [] == list(home.iterdir())
