@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic_ns
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from soak.load.http2 import H2Connection
 from soak.load.lane import Lane
 from soak.load.outcome import Stage
 from soak.model import Outcome
-from tests.soak.load.rig import BODY, Peer
+from tests.soak.load.rig import BODY, Behaviour, Peer
 
 Frame = tuple[int, int, int, bytes]
 """Kind, flags, stream, payload."""
@@ -205,6 +205,20 @@ class Bench:
         return self.lane.ends[b"%d" % number][1]
 
 
+H2Behaviour = Callable[["H2Peer"], Awaitable[None]]
+
+
+def speaking_h2(behave: H2Behaviour, first: bytes = SETTINGS) -> Behaviour:
+    """A behaviour of a server whose connections open with HTTP/2's preface."""
+
+    async def serve(peer: Peer) -> None:
+        speaker = H2Peer(peer, first)
+        await speaker.open()
+        await behave(speaker)
+
+    return serve
+
+
 class H2Peer:
     """A server's end over a real socket: reads requests, answers them as told."""
 
@@ -234,6 +248,10 @@ class H2Peer:
                 self.bodies[number] = 0
             elif kind == h2.DATA:
                 self.bodies[number] += len(payload)
+                if payload:
+                    await self.peer.send(
+                        h2.window_update(0, len(payload)) + h2.window_update(number, len(payload))
+                    )
             if kind in (h2.HEADERS, h2.DATA) and flags & h2.END_STREAM:
                 self.peer.requests += 1
                 return number, self.ids.pop(number)
