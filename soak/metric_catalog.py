@@ -77,6 +77,11 @@ CATALOG: tuple[MetricSpec, ...] = (
         "phase",
         "Latency from due, by the phase in which a request was sent.",
     ),
+    _h(
+        "handshake_seconds",
+        "class",
+        "Time from the start of a connect until the connection was usable, TLS included.",
+    ),
     _h("send_lag_seconds", "", "Time from the slot's due instant to the send: soak's own lateness."),
     _c("received_bytes", "", "Bytes of answers received."),
     # connections of the load engine

@@ -43,7 +43,7 @@ EVENT_COUNTERS = {
     "schedule.misfired": "soak_schedule_misfires_total",
 }
 MAX_HISTOGRAMS = 30
-"""Label sets of all histograms together: what keeps a scrape cheap. Above it latency has no split by class."""
+"""Label sets of all histograms together: what keeps a scrape cheap. Above it handshakes, then latency, have no split by class."""
 _NS = 1_000_000_000
 _REMEMBERED_FAULTS = 4096
 
@@ -305,8 +305,13 @@ class Metrics(Collector):
             (phase.value,): _total(empty, (counted.get((c, phase), empty) for c in self._classes))
             for phase in Phase
         }
-        if len(by_class) + len(by_phase) + len(self._recoveries) + 1 > MAX_HISTOGRAMS:
+        if len(by_class) + len(by_phase) + len(self._recoveries) + 2 > MAX_HISTOGRAMS:
             by_class = {("all",): _total(empty, by_phase.values())}
+        shaken = {
+            (c,): self._latency.count(self._ledger.handshake.get(c, Histogram())) for c in self._classes
+        }
+        if len(by_class) + len(by_phase) + len(self._recoveries) + 1 + len(shaken) > MAX_HISTOGRAMS:
+            shaken = {("all",): _total(empty, shaken.values())}
         lag = Histogram()
         for one in self._ledger.lag.values():
             lag.merge(one)
@@ -314,6 +319,7 @@ class Metrics(Collector):
         return {
             "soak_request_latency_seconds": [(k, self._latency, *v) for k, v in by_class.items()],
             "soak_request_latency_by_phase_seconds": [(k, self._latency, *v) for k, v in by_phase.items()],
+            "soak_handshake_seconds": [(k, self._latency, *v) for k, v in shaken.items()],
             "soak_send_lag_seconds": [((), self._lag, *self._lag.count(lag))],
             "soak_fault_recovery_seconds": [(k, self._recovery, *v) for k, v in recoveries.items()],
         }

@@ -276,12 +276,19 @@ class ObjectivesPlan(_Frozen):
     success: float = Field(
         0.999, ge=0, le=1, description="Least share of sent requests that end as promised."
     )
-    steady_failures: int = Field(0, ge=0, description="Most failures in phase steady (stale_reuse apart).")
+    steady_failures: int = Field(
+        0, ge=0, description="Most failures in phase steady (stale_reuse and tls_not_resumed apart)."
+    )
     transition_failures: int = Field(
-        0, ge=0, description="Most requests that reloads and rotations may lose (stale_reuse apart)."
+        0,
+        ge=0,
+        description="Most requests that reloads and rotations may lose (stale_reuse and tls_not_resumed apart).",
     )
     stale_reuse: float = Field(
         0.0005, ge=0, le=1, description="Most stale_reuse, as a share of all requests."
+    )
+    tls_not_resumed: float = Field(
+        0.01, ge=0, le=1, description="Most tls_not_resumed, as a share of the attempts to resume a session."
     )
     effect_within: Duration = Field(
         10.0, gt=0, description="A new configuration or certificate is in effect within this time."

@@ -180,10 +180,16 @@ def render_load(result: Mapping[str, Any]) -> str:
         f"  outcomes     {outcomes}",
         f"  latency      {_quantiles(counts['latency_ms'])}   (from due)",
         f"  service      {_quantiles(counts['service_ms'])}   (from sent)",
+        f"  handshake    {_quantiles(counts['handshake_ms'])}   (connect to usable, each connection opened)",
         f"  lag          {_quantiles(counts['lag_ms'])}   (soak's own)",
         (
             f"  connections  {links['opened']:,} opened · {links['reused']:,} requests on kept ones · "
             f"{links['closed_by_peer']:,} closed by the server"
+            + (
+                f" · TLS {links['tls_full']:,} full, {links['tls_resumed']:,} resumed"
+                if links["tls_full"]
+                else ""
+            )
         ),
         (
             f"  cost         {'-' if cost is None else f'{cost:g} us'} of CPU per request · "

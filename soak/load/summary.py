@@ -112,6 +112,10 @@ def _traffic(ledger: Ledger, names: Sequence[str]) -> dict[str, Any]:
         "latency_ms": quantiles_ms(_merged(ledger, "latency", names)),
         "service_ms": quantiles_ms(_merged(ledger, "service", names)),
         "lag_ms": quantiles_ms(_merged(ledger, "lag", names)),
+        "handshake_ms": {
+            **quantiles_ms(shaken := _merged(ledger, "handshake", names)),
+            "count": shaken.count,
+        },
     }
 
 
@@ -123,7 +127,8 @@ def _merged(ledger: Ledger, what: str, names: Iterable[str]) -> Histogram:
             if name in wanted:
                 out.merge(histogram)
         return out
-    for name, histogram in (ledger.service if what == "service" else ledger.lag).items():
+    by_class = {"service": ledger.service, "lag": ledger.lag, "handshake": ledger.handshake}[what]
+    for name, histogram in by_class.items():
         if name in wanted:
             out.merge(histogram)
     return out

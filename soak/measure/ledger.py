@@ -65,6 +65,8 @@ class Ledger:
         """Latency from due, by class and phase, since the start."""
         self.service: dict[str, Histogram] = {}
         self.lag: dict[str, Histogram] = {}
+        self.handshake: dict[str, Histogram] = {}
+        """Time from connect to a usable connection, by class."""
         self.slots: dict[str, Slots] = {}
         self.connections = ConnectionStats()
         self.bytes_received = 0
@@ -104,6 +106,7 @@ class Ledger:
         self.latency.setdefault((w.traffic, phase), Histogram()).merge(w.latency)
         self.service.setdefault(w.traffic, Histogram()).merge(w.service)
         self.lag.setdefault(w.traffic, Histogram()).merge(w.lag)
+        self.handshake.setdefault(w.traffic, Histogram()).merge(w.handshake)
         self.bytes_received += w.bytes_received
         self.carried += w.carried
         self.stale_non_idempotent += w.stale_non_idempotent

@@ -16,6 +16,7 @@ from soak.plan import ObjectivesPlan
 from soak.store import SlotTotals, StoreReader
 from soak.verdict import RunFacts, gather, judge
 from soak.verdict.drifting import own_trends, p99_ratio, trends
+from soak.verdict.facts import Histograms
 from soak.verdict.faulting import effect_s, recovered_s, recovery_s
 
 SCHEMA = 1
@@ -93,17 +94,17 @@ def _traffic(
     totals: Iterable[SlotTotals],
     failures: Iterable[Counter[Outcome]],
     in_flight: int,
-    histograms: Iterable[tuple[Histogram, Histogram, Histogram]],
+    histograms: Iterable[Histograms],
 ) -> dict[str, Any]:
     totals = list(totals)
     outcomes: Counter[Outcome] = Counter({Outcome.OK: sum(t.ok for t in totals)})
     for c in failures:
         outcomes.update(c)
-    merged = (Histogram(), Histogram(), Histogram())
-    for three in histograms:
-        for into, one in zip(merged, three, strict=True):
+    merged = (Histogram(), Histogram(), Histogram(), Histogram())
+    for four in histograms:
+        for into, one in zip(merged, four, strict=True):
             into.merge(one)
-    latency, service, lag = merged
+    latency, service, lag, handshake = merged
     return {
         "scheduled": sum(t.scheduled for t in totals),
         "sent": sum(t.sent for t in totals),
@@ -118,6 +119,7 @@ def _traffic(
         "lag_ms": _quantiles(lag),
         "latency_ms": _quantiles(latency),
         "service_ms": _quantiles(service),
+        "handshake_ms": {**_quantiles(handshake), "count": handshake.count},
     }
 
 

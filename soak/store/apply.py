@@ -178,7 +178,7 @@ class Applier:
             for w in report.windows:
                 traffic = self._class(w.traffic)
                 rows.setdefault((w.second, traffic, w.scope), _Row()).add(w)
-                self._rolling.add(w.second, traffic, w.latency, w.service, w.lag)
+                self._rolling.add(traffic, w)
                 flights[traffic] = w.in_flight
                 if w.streaming:
                     self._streaming.add(traffic)

@@ -64,10 +64,11 @@ class StoreReader:
             raise StoreError(f"{path} does not exist; is this the directory of a run?")
         self._db = self._open()
         try:
-            schema.check(self._db, path)
+            version = schema.check(self._db, path)
         except StoreError:
             self.close()
             raise
+        self._handshake = "handshake" if version >= 2 else "NULL"
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -282,9 +283,10 @@ class StoreReader:
         """Return latency from due by class over a range of seconds, exact at its ends."""
         return {name: hists[0] for name, hists in self._histograms(from_s, to_s, with_folds=False).items()}
 
-    def histograms(self) -> dict[str, tuple[Histogram, Histogram, Histogram]]:
-        """Return latency, service time and lag by class over the whole run."""
-        return {name: (a, b, c) for name, (a, b, c) in self._histograms(0, _END, with_folds=True).items()}
+    def histograms(self) -> dict[str, tuple[Histogram, Histogram, Histogram, Histogram]]:
+        """Return latency, service time, lag and time of handshakes by class over the whole run."""
+        found = self._histograms(0, _END, with_folds=True)
+        return {name: (a, b, c, d) for name, (a, b, c, d) in found.items()}
 
     def evidence(
         self, *, fault: int | None = None, row: int | None = None, limit: int = 1000
@@ -330,15 +332,15 @@ class StoreReader:
         span = schema.ROLLUP_S
         lo, hi = -(-from_s // span) * span, to_s // span * span
         names = dict(self._db.execute("SELECT id, name FROM classes"))
-        out = {name: [Histogram(), Histogram(), Histogram()] for name in names.values()}
+        out = {name: [Histogram() for _ in range(4)] for name in names.values()}
         rolled: set[int] = set()
         for start, traffic, *blobs in self._db.execute(
-            "SELECT start, traffic, latency, service, lag FROM rollups WHERE start >= ? AND start < ?",
+            f"SELECT start, traffic, latency, service, lag, {self._handshake} FROM rollups"  # noqa: S608 -- one of two constants
+            " WHERE start >= ? AND start < ?",
             (lo, hi),
         ):
             rolled.add(start)
-            for into, blob in zip(out[names[traffic]], blobs if with_folds else blobs[:1], strict=False):
-                into.merge(Histogram.from_blob(blob))
+            _merge(out[names[traffic]], blobs if with_folds else blobs[:1])
         for first, end in _gaps(from_s, min(to_s, (self.last_second() or 0) + 1), rolled, span):
             for traffic, blob in self._db.execute(
                 "SELECT traffic, latency FROM windows WHERE second >= ? AND second < ?", (first, end)
@@ -351,11 +353,12 @@ class StoreReader:
     def _merge_folds(
         self, out: dict[str, list[Histogram]], names: dict[int, str], first: int, end: int
     ) -> None:
-        for traffic, service, lag in self._db.execute(
-            "SELECT traffic, service, lag FROM folds WHERE start >= ? AND start < ?", (first, end)
+        for traffic, *blobs in self._db.execute(
+            f"SELECT traffic, service, lag, {self._handshake} FROM folds"  # noqa: S608 -- one of two constants
+            " WHERE start >= ? AND start < ?",
+            (first, end),
         ):
-            out[names[traffic]][1].merge(Histogram.from_blob(service))
-            out[names[traffic]][2].merge(Histogram.from_blob(lag))
+            _merge(out[names[traffic]][1:], blobs)
 
     def _open(self) -> sqlite3.Connection:
         plain = f"file:{quote(str(self.path.absolute()))}?mode=ro"
@@ -382,6 +385,13 @@ class StoreReader:
         except (sqlite3.Error, OSError) as e:
             raise StoreError(f"{self.path} cannot be read: {why}; nor as a copy: {e}") from e
         return db
+
+
+def _merge(into: Sequence[Histogram], blobs: Sequence[bytes | None]) -> None:
+    """Add stored histograms to as many of these, in order; NULL is an empty one."""
+    for histogram, blob in zip(into, blobs, strict=False):
+        if blob is not None:
+            histogram.merge(Histogram.from_blob(blob))
 
 
 def _try(uri: str) -> sqlite3.Connection:

@@ -1,4 +1,4 @@
-"""Histograms over spans: ten seconds (service, lag) and ten minutes (all three), kept in memory while a span is open.
+"""Histograms over spans: ten seconds (service, lag, handshake) and ten minutes (and latency), in memory while a span is open.
 
 The open ten-second fold is written with every batch, so a killed run loses no more than the batch that was never
 committed. A ten-minute roll-up is a cache: written once, when its span is over (or at the end), merged into when a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 
 from soak.measure.histogram import Histogram
+from soak.measure.window import Window
 from soak.store.schema import FOLD_S, ROLLUP_S
 
 _GRACE_S = 30
@@ -30,32 +31,31 @@ class Rolling:
         self._from = 0 if newest is None else newest // ROLLUP_S * ROLLUP_S + ROLLUP_S
         """Spans before this were begun by an earlier writer: never rolled up here, for parts would be missing."""
 
-    def add(self, second: int, traffic: int, latency: Histogram, service: Histogram, lag: Histogram) -> None:
-        """Count one window."""
+    def add(self, traffic: int, w: Window) -> None:
+        """Count one window of the class with this id."""
+        second = w.second
+        folded = (w.service, w.lag, w.handshake)
         fold = (second // FOLD_S * FOLD_S, traffic)
         if fold not in self._folds:
-            self._folds[fold] = self._stored("SELECT service, lag FROM folds", fold) or [
-                Histogram(),
-                Histogram(),
-            ]
+            stored = self._stored("SELECT service, lag, handshake FROM folds", fold)
+            self._folds[fold] = stored or [Histogram() for _ in folded]
         self._dirty.add(fold)
-        for into, one in zip(self._folds[fold], (service, lag), strict=True):
+        for into, one in zip(self._folds[fold], folded, strict=True):
             into.merge(one)
         span = (second // ROLLUP_S * ROLLUP_S, traffic)
         if span not in self._spans:
-            stored = self._stored("SELECT latency, service, lag FROM rollups", span)
+            stored = self._stored("SELECT latency, service, lag, handshake FROM rollups", span)
             if stored is None and span[0] < self._from:
                 return
-            self._spans[span] = stored or [Histogram(), Histogram(), Histogram()]
-        for into, one in zip(self._spans[span], (latency, service, lag), strict=True):
+            self._spans[span] = stored or [Histogram() for _ in (w.latency, *folded)]
+        for into, one in zip(self._spans[span], (w.latency, *folded), strict=True):
             into.merge(one)
 
     def write(self, newest: int) -> None:
         """Write the folds that changed and the spans that are over at second ``newest``; forget old ones."""
         for key in self._dirty:
-            service, lag = self._folds[key]
             self._db.execute(
-                "INSERT OR REPLACE INTO folds VALUES(?,?,?,?)", (*key, service.to_blob(), lag.to_blob())
+                "INSERT OR REPLACE INTO folds VALUES(?,?,?,?,?)", (*key, *_blobs(self._folds[key]))
             )
         self._dirty.clear()
         for key in [k for k in self._folds if k[0] + FOLD_S + _GRACE_S <= newest]:
@@ -69,9 +69,15 @@ class Rolling:
             self._write_span(key)
 
     def _write_span(self, key: Key) -> None:
-        blobs = [h.to_blob() for h in self._spans.pop(key)]
-        self._db.execute("INSERT OR REPLACE INTO rollups VALUES(?,?,?,?,?)", (*key, *blobs))
+        blobs = _blobs(self._spans.pop(key))
+        self._db.execute("INSERT OR REPLACE INTO rollups VALUES(?,?,?,?,?,?)", (*key, *blobs))
 
     def _stored(self, select: str, key: Key) -> list[Histogram] | None:
         row = self._db.execute(f"{select} WHERE start=? AND traffic=?", key).fetchone()
-        return None if row is None else [Histogram.from_blob(b) for b in row]
+        return None if row is None else [Histogram() if b is None else Histogram.from_blob(b) for b in row]
+
+
+def _blobs(histograms: list[Histogram]) -> list[bytes | None]:
+    """Return the columns of a row; the last, the handshakes, is NULL when there were none."""
+    *all_others, handshake = histograms
+    return [*(h.to_blob() for h in all_others), handshake.to_blob() if handshake.count else None]

@@ -9,9 +9,10 @@ from soak.errors import StoreError
 
 APPLICATION_ID = 0x534F414B
 """``SOAK`` in ASCII, in the header of the file."""
-VERSION = 1
+VERSION = 2
+"""2 added the times of handshakes. An older store is read as one without them, and brought up to date when it is written to."""
 FOLD_S = 10
-"""Service and lag histograms are kept per class and this many seconds."""
+"""Service, lag and handshake histograms are kept per class and this many seconds."""
 ROLLUP_S = 600
 """Spans for which finished histograms are kept too, so that a day is read in a second."""
 
@@ -27,11 +28,13 @@ CREATE TABLE windows(
   carried INTEGER NOT NULL, ok INTEGER NOT NULL, failed INTEGER NOT NULL, outcomes TEXT,
   stale_non_idempotent INTEGER NOT NULL, received INTEGER NOT NULL, last_failure_due_s REAL, latency BLOB NOT NULL,
   PRIMARY KEY(second, traffic, scope)) WITHOUT ROWID;
+-- handshake: NULL when no connection came up
 CREATE TABLE folds(start INTEGER NOT NULL, traffic INTEGER NOT NULL, service BLOB NOT NULL, lag BLOB NOT NULL,
-  PRIMARY KEY(start, traffic)) WITHOUT ROWID;
+  handshake BLOB, PRIMARY KEY(start, traffic)) WITHOUT ROWID;
 -- a cache of whole spans, written once they are over; where there is none, the fine rows are read
 CREATE TABLE rollups(start INTEGER NOT NULL, traffic INTEGER NOT NULL,
-  latency BLOB NOT NULL, service BLOB NOT NULL, lag BLOB NOT NULL, PRIMARY KEY(start, traffic)) WITHOUT ROWID;
+  latency BLOB NOT NULL, service BLOB NOT NULL, lag BLOB NOT NULL, handshake BLOB,
+  PRIMARY KEY(start, traffic)) WITHOUT ROWID;
 -- all classes and workers of one second, for recovery
 CREATE TABLE seconds(second INTEGER PRIMARY KEY, sent INTEGER NOT NULL, failed INTEGER NOT NULL,
   done INTEGER NOT NULL, p99_ns INTEGER NOT NULL, last_failure_due_s REAL, in_flight INTEGER NOT NULL);
@@ -67,8 +70,8 @@ CREATE TABLE sightings(
 """
 
 
-def check(db: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not a store, or that a newer soak wrote. Raises ``StoreError``."""
+def check(db: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a store. Raises ``StoreError`` for a file that is none, or that a newer soak wrote."""
     try:
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -80,11 +83,17 @@ def check(db: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"{path} has store version {version}; this soak reads up to {VERSION}: use the newer soak"
         )
+    return int(version)
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Create the tables in an empty file, or leave a store as it is."""
+    """Create the tables in an empty file, or bring an older store up to date."""
     if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if db.execute("PRAGMA user_version").fetchone()[0] == 1:
+            db.executescript(
+                "BEGIN; ALTER TABLE folds ADD COLUMN handshake BLOB; ALTER TABLE rollups ADD COLUMN handshake BLOB;"
+                f" PRAGMA user_version = {VERSION}; COMMIT;"
+            )
         return
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {VERSION}")

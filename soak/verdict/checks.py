@@ -60,7 +60,7 @@ def success(f: RunFacts) -> Objective | NotJudged:
 
 
 def _lost(f: RunFacts, name: str, limit: int, wanted: Callable[[int], bool], where: str) -> Objective:
-    """Judge the proxy's failures in some scopes, ``stale_reuse`` apart."""
+    """Judge the proxy's failures in some scopes, those with budgets of their own apart."""
     lost = Counter[Outcome]()
     for t, _, failures in f.judged():
         if wanted(t.scope):
@@ -121,6 +121,23 @@ def stale_reuse(f: RunFacts) -> Objective | NotJudged:
     when, at_s, fault, evidence = _first(f, [Outcome.STALE_REUSE])
     reason = f"{stale} of {ended} requests met a connection that the proxy was closing ({value:.4%}, limit {limit:.4%}){when}"
     return Objective("stale_reuse", measured, value, limit, "share", Word.FAIL, reason, at_s, fault, evidence)
+
+
+def tls_not_resumed(f: RunFacts) -> Objective | NotJudged:
+    """Judge the share of attempts to resume a TLS session that ended in a full handshake: a cost, not a loss."""
+    refused = sum(failures[Outcome.TLS_NOT_RESUMED] for _, _, failures in f.judged())
+    attempts = refused + f.connections.tls_resumed
+    if not attempts:
+        return NotJudged("tls_not_resumed", "no traffic class resumed TLS sessions")
+    value, limit = refused / attempts, f.objectives.tls_not_resumed
+    measured = "tls_not_resumed / attempts to resume"
+    if value <= limit:
+        return Objective("tls_not_resumed", measured, value, limit, "share")
+    when, at_s, fault, evidence = _first(f, [Outcome.TLS_NOT_RESUMED])
+    reason = f"{refused} of {attempts} TLS sessions were not resumed ({value:.2%}, limit {limit:.2%}){when}"
+    return Objective(
+        "tls_not_resumed", measured, value, limit, "share", Word.FAIL, reason, at_s, fault, evidence
+    )
 
 
 def mismatches(f: RunFacts) -> Objective:
@@ -208,6 +225,7 @@ CHECKS: tuple[tuple[str, Callable[[RunFacts], Objective | NotJudged]], ...] = (
     ("steady_failures", steady_failures),
     ("transition_failures", transition_failures),
     ("stale_reuse", stale_reuse),
+    ("tls_not_resumed", tls_not_resumed),
     ("mismatches", mismatches),
     *origins.CHECKS,
     *faulting.CHECKS,

@@ -25,8 +25,8 @@ from soak.verdict.recovery import RecoveryTracker, TrafficRecovery
 
 Key = tuple[str, int]
 """(traffic class, scope)."""
-Histograms = tuple[Histogram, Histogram, Histogram]
-"""Latency, service time, lag."""
+Histograms = tuple[Histogram, Histogram, Histogram, Histogram]
+"""Latency, service time, lag, time of handshakes."""
 _RECOVERY_TIMEOUT_S = 30.0
 _LEAST_QUARTER_S = 10
 _MOST_SENTENCES = 10

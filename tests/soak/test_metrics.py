@@ -323,6 +323,25 @@ def test_recovery_objective_is_a_boundary(ledger):
     assert 0 == value(make(ledger, plan), "soak_fault_recovery_seconds_bucket", fault="reload", le="6")
 
 
+def test_handshakes_are_timed_by_class(ledger):
+    """Those of kept connections are few; classes without any are there at 0."""
+    metrics = make(ledger)
+    ledger.add(report(window(handshake=histogram(2, 5)), window("tls-new", handshake=histogram(3))))
+    assert 2 == value(metrics, "soak_handshake_seconds_count", cls="tls-reused")
+    assert pytest.approx(0.007) == value(metrics, "soak_handshake_seconds_sum", cls="tls-reused")
+    assert 1 == value(metrics, "soak_handshake_seconds_count", cls="tls-new")
+    assert 0 == value(metrics, "soak_handshake_seconds_count", cls="post")
+
+
+def test_handshakes_are_the_first_to_lose_their_split(ledger):
+    """With fourteen classes latency still has one, and nothing is lost."""
+    classes = tuple(TrafficClassPlan(name=f"c{i}", share=1 / 14) for i in range(14))
+    metrics = make(ledger, Plan(traffic=TrafficPlan(classes=classes)))
+    ledger.add(report(window("c1", handshake=histogram(1)), window("c11", handshake=histogram(1, 2))))
+    assert 3 == value(metrics, "soak_handshake_seconds_count", cls="all")
+    assert 7 == value(metrics, "soak_request_latency_seconds_count", cls="c1")
+
+
 def test_many_classes_share_one_latency_histogram(ledger):
     """The number of histograms is bounded, whatever the plan: nothing is lost, only not split."""
     classes = tuple(TrafficClassPlan(name=f"c{i}", share=1 / 32) for i in range(32))

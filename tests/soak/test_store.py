@@ -221,7 +221,7 @@ class TestHistograms:
             for s in [*range(0, 3 * ROLLUP_S, 7), 3, ROLLUP_S + 5]:
                 h = hist(1 + s % 50)
                 expected.merge(h)
-                w.add_report(report(s, window(s, latency=h, service=h, lag=h)))
+                w.add_report(report(s, window(s, latency=h, service=h, lag=h, handshake=h)))
                 if s % 70 == 0:
                     w.flush()
             w.flush()
@@ -251,8 +251,37 @@ class TestHistograms:
                 for s in part:
                     w.add_report(report(s, window(s, latency=hist(1.0), lag=hist(1.0))))
         with StoreReader(path) as r:
-            latency, _, lag = r.histograms()["get"]
+            latency, _, lag, _ = r.histograms()["get"]
             assert 20 + len(range(20, ROLLUP_S + 100, 10)) == latency.count == lag.count
+
+    def test_handshakes_that_never_were_take_no_room(self, path):
+        """NULL in the file, an empty histogram when read."""
+        with StoreWriter(path) as w:
+            w.add_report(report(0, window(0, handshake=hist())))
+        with StoreReader(path) as r:
+            assert 0 == r.histograms()["get"][3].count
+        db = sqlite3.connect(path)
+        assert [(None, None)] == db.execute(
+            "SELECT f.handshake, r.handshake FROM folds f, rollups r"
+        ).fetchall()
+        db.close()
+
+    def test_a_store_of_before_handshakes_is_read_and_continued(self, path):
+        """Version 1: read as one without them; a writer brings it up to date and loses nothing."""
+        with StoreWriter(path) as w:
+            w.add_report(report(0, window(0)))
+        db = sqlite3.connect(path)
+        for table in ("folds", "rollups"):
+            db.execute(f"ALTER TABLE {table} DROP COLUMN handshake")
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+        db.close()
+        with StoreReader(path) as r:
+            assert [100, 100, 100, 0] == [h.count for h in r.histograms()["get"]]
+        with StoreWriter(path) as w:
+            w.add_report(report(1, window(1, handshake=hist(1.0, 2.0))))
+        with StoreReader(path) as r:
+            assert [200, 200, 200, 2] == [h.count for h in r.histograms()["get"]]
 
 
 class TestEvidence:
@@ -433,7 +462,7 @@ class TestReader:
         assert path.with_name("run.db-wal").stat().st_size > 0
         with StoreReader(path) as r:
             assert [0, 1, 2] == [w.second for w in r.windows()]
-            latency, service, lag = r.histograms()["get"]
+            latency, service, lag, _ = r.histograms()["get"]
             assert 300 == latency.count == service.count == lag.count
             assert "" == r.fallback
 

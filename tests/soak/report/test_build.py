@@ -19,7 +19,7 @@ from tests.soak.synthetic import SyntheticRun, record, report, window
 
 TRAFFIC = {
     *("scheduled", "sent", "dropped", "missed", "ok", "failed", "in_flight"),
-    *("outcomes", "lag_ms", "latency_ms", "service_ms"),
+    *("outcomes", "lag_ms", "latency_ms", "service_ms", "handshake_ms"),
 }
 
 
@@ -79,6 +79,7 @@ def test_the_keys_are_those_of_the_contract(built):
     assert all(set(c) >= TRAFFIC for c in built["load"]["classes"].values())
     for key in ("lag_ms", "latency_ms", "service_ms"):
         assert {"p50", "p99", "p999", "max"} == set(built["load"][key])
+    assert {"p50", "p99", "p999", "max", "count"} == set(built["load"]["handshake_ms"])
     assert {"opened", "closed_by_peer", "closed_by_us", "tls_full", "tls_resumed"} <= set(
         built["connections"]
     )
@@ -117,6 +118,7 @@ def test_figures(built):
     assert {"ok": 8995, "status_5xx": 3, "stale_reuse": 2} == load["outcomes"]
     assert pytest.approx(1.0, rel=0.01) == load["latency_ms"]["p99"]
     assert (1.0, 0.9, 0.1) == (load["latency_ms"]["max"], load["service_ms"]["max"], load["lag_ms"]["max"])
+    assert (90, 2.5) == (load["handshake_ms"]["count"], load["handshake_ms"]["max"])
     assert 450 == built["connections"]["opened"]
     assert (4.45, 50_000_000) == (built["self"]["cpu_s"], built["self"]["rss_bytes"])
     assert pytest.approx(494.444) == built["self"]["cpu_us_per_request"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from soak.model import Outcome, Unwell
+from soak.plan import ObjectivesPlan
 from soak.store import StoreReader
 from soak.verdict import Word, gather, judge
 from soak.verdict.facts import RunFacts
@@ -88,6 +89,24 @@ class TestTraffic:
         missed = only_missed(verdict(run))
         assert ("stale_reuse", 1) == (missed.name, missed.fault)
         assert "2 of 6 not idempotent" in missed.measured
+
+    def test_sessions_that_were_not_resumed_have_their_own_budget(self, verdict):
+        """A full handshake is a cost, no loss: not in phase steady, and not for a transition."""
+        run = eventful()
+        run.fail(10, Outcome.TLS_NOT_RESUMED, 2)
+        run.fail(70, Outcome.TLS_NOT_RESUMED, 2)
+        assert "pass" == verdict(run, ObjectivesPlan(tls_not_resumed=0.05)).verdict
+
+    def test_sessions_not_resumed_past_their_budget(self, verdict):
+        """As a share of the attempts, with where it began."""
+        run = eventful()
+        run.fail(10, Outcome.TLS_NOT_RESUMED, 1)
+        missed = only_missed(verdict(run))
+        assert ("tls_not_resumed", 1) == (missed.name, missed.fault)
+        assert pytest.approx(1 / 91) == missed.value
+        assert "1 of 91 TLS sessions were not resumed (1.10%, limit 1.00%); first a tls_not_resumed" in (
+            missed.reason
+        )
 
     @pytest.mark.parametrize("outcome", [Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH])
     def test_mismatches_are_never_right(self, verdict, outcome):
