@@ -38,6 +38,8 @@ BASE_FILES = 256
 """Open files apart from requests: the store, logs, idle connections, pipes."""
 SECONDS_IN_FLIGHT = 1.0
 """How long every request may hang (a backend that is lost, a reload) without running out of open files."""
+STREAM_S = 30
+"""How long an answer of a streaming class takes."""
 MIN_MEMORY = 400 * MIB
 OLDEST_WALL_S = 1_735_689_600.0
 """2025-01-01: a wall clock before it makes every new certificate invalid somewhere."""
@@ -121,7 +123,12 @@ def files_needed(plan: Plan) -> int:
     in_flight = plan.traffic.max_in_flight or plan.rate * min(
         SECONDS_IN_FLIGHT, plan.traffic.response_timeout
     )
-    return BASE_FILES + 2 * int(in_flight)
+    lasting = sum(
+        c.connections if c.protocol == "websocket" else plan.rate * c.share * STREAM_S
+        for c in plan.traffic.classes
+        if c.protocol == "websocket" or c.streaming
+    )
+    return BASE_FILES + 2 * int(in_flight + lasting)
 
 
 def open_files(plan: Plan, limits: OpenFiles = raise_open_files) -> Finding:

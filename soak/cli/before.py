@@ -16,7 +16,7 @@ from rich.table import Table
 from soak.cli.group import SoakCommand, complain, note, stdout_console
 from soak.cli.options import plan_options
 from soak.errors import EXIT_PASS, EXIT_USAGE, PlanError
-from soak.plan import Plan, format_duration
+from soak.plan import Plan, TrafficClassPlan, format_duration
 
 if TYPE_CHECKING:
     from chaos.timeline import Timeline
@@ -124,6 +124,18 @@ def _timeline_json(wanted: Plan, timeline: Timeline) -> dict[str, Any]:
     }
 
 
+def _request(c: TrafficClassPlan) -> str:
+    """Say what is asked for."""
+    hosts = f" of {c.hosts:,} hosts" if c.hosts else ""
+    return f"{c.method} {c.path}{hosts}" + (f", {c.cache_keys:,} objects" if c.cache_keys else "")
+
+
+def _connection(c: TrafficClassPlan) -> str:
+    """Say over what it travels."""
+    over = {"h2": f"h2, {c.connections} x {c.streams}", "websocket": f"{c.connections} websockets"}
+    return ("TLS, " if c.tls else "") + over.get(c.protocol, c.connection)
+
+
 def _print_plan(console: Console, wanted: Plan, timeline: Timeline) -> None:
     console.print(
         f"{wanted.name or 'plan'}: {wanted.rate:,.10g} req/s for {format_duration(wanted.length)} "
@@ -136,8 +148,8 @@ def _print_plan(console: Console, wanted: Plan, timeline: Timeline) -> None:
             c.name,
             f"{c.share:.0%}",
             f"{c.share * wanted.rate:,.10g}",
-            f"{c.method} {c.path}",
-            f"{'TLS, ' if c.tls else ''}{c.connection}",
+            _request(c),
+            _connection(c),
         )
     console.print(classes)
     rows = _table("at", "fault", "target", "holds", "moved from")

@@ -100,11 +100,11 @@ def soak(home: Path, *args: str, timeout: float = 60) -> subprocess.CompletedPro
 
 
 @contextmanager
-def started(home: Path, plan: str, *flags: str) -> Iterator[LiveRun]:
-    """Start a run of this plan; whatever happens, nothing of it is left behind."""
+def started(home: Path, plan: str, *flags: str, calm: str = CALM) -> Iterator[LiveRun]:
+    """Start a run of this plan and these limits; whatever happens, nothing of it is left behind."""
     home.mkdir(parents=True, exist_ok=True)
     file = home / "soak.yaml"
-    file.write_text(textwrap.dedent(plan) + textwrap.dedent(CALM))
+    file.write_text(textwrap.dedent(plan) + textwrap.dedent(calm))
     env = {**os.environ, "SOAK_HOME": str(home)}
     command = [*SOAK, "start", str(file), "--dir", str(home / "run"), *flags]
     process = subprocess.Popen(

@@ -63,10 +63,12 @@ def test_a_missing_proxy_is_refused_in_the_adapters_words(binary):
         ({"rate": 10}, 276),
         ({"traffic": {"max_in_flight": 5000}}, 10_256),
         ({"rate": 1000, "traffic": {"response_timeout": "200ms"}}, 656),
+        ({"rate": 10, "traffic": {"classes": [{"shape": "websocket", "share": 1}]}}, 476),
+        ({"rate": 10, "traffic": {"classes": [{"shape": "stream", "share": 1}]}}, 876),
     ],
 )
 def test_open_files_are_two_for_each_request_that_may_hang(fields, needed):
-    """A second of them, unless the plan bounds them."""
+    """A second of them, unless the plan bounds them; sockets and downloads that last are there besides."""
     p = plan(**fields)
     assert needed == check.files_needed(p)
     low = check.open_files(p, lambda: (needed - 1, needed - 1))

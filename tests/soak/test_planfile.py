@@ -21,6 +21,7 @@ from soak.planfile import (
     template,
 )
 from soak.planrules import timeline_of
+from soak.shapes import SHAPES
 from soak.yamlfile import parse_yaml
 
 
@@ -77,6 +78,13 @@ def test_a_dump_never_rounds_a_duration(seconds):
 def test_the_template_is_the_day(write):
     """The commented file says what the defaults are, truly."""
     assert load_plan(preset="day") == load_plan(write(template()))
+
+
+def test_a_preset_has_every_shape():
+    """In one run, with nothing broken."""
+    plan = load_plan(preset="shapes")
+    assert list(SHAPES) == [c.shape for c in plan.traffic.classes]
+    assert () == plan.chaos.series
 
 
 def test_flags_override_the_file(write):
@@ -196,7 +204,7 @@ def test_file_and_preset_exclude_each_other(write):
 
 def test_an_unknown_preset_is_named_with_the_known():
     """All of them: they are few."""
-    assert "--preset: there is no preset 'week'; known: day, quick" == refusal(preset="week")
+    assert "--preset: there is no preset 'week'; known: day, quick, shapes" == refusal(preset="week")
 
 
 def test_the_schema_knows_the_faults_and_the_spelling_of_keys():

@@ -67,6 +67,21 @@ def test_a_plan_without_faults_says_so(soak):
     assert "no faults · 0 skipped" in result.stdout
 
 
+def test_a_plan_shows_what_each_shape_asks_for_and_over_what(soak):
+    """Hosts, objects, streams and sockets, not only a path."""
+    result = soak("plan", "--preset", "shapes")
+    assert 0 == result.exit_code
+    rows = {line.split()[0]: " ".join(line.split()) for line in result.stdout.splitlines() if "/" in line}
+    for name, words in (
+        ("many-routes", "GET /bytes/1024 of 1,000 hosts reuse"),
+        ("cache-mixed", "GET /cache, 2,000 objects reuse"),
+        ("h2", "GET /bytes/1024 TLS, h2, 16 x 16"),
+        ("websocket", "GET /ws TLS, 100 websockets"),
+        ("tls-resumed", "GET /bytes/1024 TLS, resume"),
+    ):
+        assert rows[name].endswith(words)
+
+
 def test_instants_below_a_second_are_shown(soak):
     """Jitter makes them."""
     Path("p.yaml").write_text(
