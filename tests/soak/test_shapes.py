@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -14,6 +17,13 @@ def test_a_shape_is_a_valid_class_of_its_name(shape):
     """And has a sentence for people."""
     assert TrafficClassPlan.model_validate({"shape": shape, "share": 1}).name == shape
     assert SUMMARIES[shape].endswith(".")
+
+
+def test_the_readme_lists_every_shape_with_its_sentence():
+    """In the same words and order."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \|$", text, re.MULTILINE)
+    assert list(SUMMARIES.items()) == [row for row in rows if row[0] in SHAPES]
 
 
 def test_what_a_plan_says_goes_over_the_shape():
