@@ -185,6 +185,39 @@ class TestWindows:
         with StoreReader(path) as r:
             assert [facts_of(4, reports, steady=False)] == list(r.seconds())
 
+    def test_streaming_classes_are_left_out_of_a_second_as_in_the_live_fold(self, path, writer):
+        """Also when the class's windows come a transaction after the others, or from another worker."""
+        reports = [
+            report(
+                4,
+                window(4, in_flight=2, latency=hist(1, 2)),
+                window(4, "stream", in_flight=9, streaming=True),
+            ),
+            report(
+                4,
+                window(
+                    4,
+                    "stream",
+                    in_flight=300,
+                    streaming=True,
+                    latency=hist(900),
+                    outcomes={Outcome.CUT_MID_RESPONSE: 1},
+                    last_failure_due_s=4.5,
+                ),
+                worker=1,
+            ),
+        ]
+        for one in reports:
+            writer.add_report(one)
+            writer.flush()
+        with StoreReader(path) as r:
+            (facts,) = r.seconds()
+            assert facts_of(4, reports, steady=True) == facts
+            assert 2 == facts.in_flight
+            assert facts.p99_s < 0.01
+            assert {"get": 2, "stream": 9} == next(iter(r.worker_seconds())).in_flight
+            assert 3 == r.latencies()["stream"].count - 98
+
     def test_totals_and_failures(self, path, writer):
         """Sums by class and scope, and the rows that hold failures."""
         writer.add_report(

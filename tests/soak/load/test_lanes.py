@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic_ns
 
+import pytest
+
 from soak.load.engine import Engine
 from soak.load.lane import Http1Lane
 from soak.load.traffic import ClassSpec, LoadSlice
@@ -59,3 +61,16 @@ def test_ids_are_those_of_no_other_run_and_of_no_worker_before():
     assert len(seen) > 100
     assert len(seen) == len(set(seen))
     assert all(len(request_id) <= 64 for request_id in seen)
+
+
+async def test_each_protocol_has_its_lane_and_an_unknown_one_is_refused():
+    """The engine says so before anything is sent."""
+
+    def lanes(**changes: object) -> list[str]:
+        load = slice_of(spec(1, **changes))
+        return [type(lane).__name__ for lane in Engine(load, lambda _: None).lanes]
+
+    assert ["WebSocketLane"] == lanes(protocol="websocket")
+    assert ["H2Lane"] == lanes(protocol="h2")
+    with pytest.raises(ValueError, match="no lane speaks 'gopher'"):
+        lanes(protocol="gopher")

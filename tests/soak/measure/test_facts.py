@@ -31,3 +31,27 @@ def test_our_own_failures_are_not_blamed():
 def test_a_second_without_reports_is_empty():
     """No worker said anything."""
     assert SecondFacts(5, 0, 0, 0, 0.0) == facts_of(5, [])
+
+
+def test_streaming_classes_count_without_their_latency_and_their_requests_in_flight():
+    """Both are long by design; what they sent, ended and failed is traffic like any other."""
+    plain = window(3, in_flight=2, latency=histogram(100, 1.0))
+    stream = window(
+        3,
+        "stream",
+        in_flight=300,
+        streaming=True,
+        latency=histogram(100, 900.0),
+        outcomes={Outcome.OK: 97, Outcome.CUT_MID_RESPONSE: 3},
+        last_failure_due_s=3.4,
+    )
+    facts = facts_of(3, [report(3, plain, stream)])
+    assert (200, 200, 3, 3.4, 2) == (
+        facts.sent,
+        facts.done,
+        facts.failed,
+        facts.last_failure_due_s,
+        facts.in_flight,
+    )
+    assert facts.p99_s < 0.002
+    assert (0.0, 0) == ((alone := facts_of(3, [report(3, stream)])).p99_s, alone.in_flight)
