@@ -54,22 +54,23 @@ class OriginWatch:
             await self._clock.sleep(number * ORIGINS_EVERY_S - self._clock.now())
 
     async def look(self) -> None:
-        """Ask every origin once. One that gives no answer keeps its last totals; that is told once."""
+        """Ask every origin once, all at the same time. One that gives no answer keeps its last totals; that is told once."""
         async with self._one_at_a_time:
             await self._look()
 
     async def _look(self) -> None:
         now_s = self._clock.now()
-        for name in self._names:
-            try:
-                counted = await self._ask(name)
-            except TargetError as error:
+        answers = await asyncio.gather(*map(self._ask, self._names), return_exceptions=True)
+        for name, counted in zip(self._names, answers, strict=True):
+            if isinstance(counted, TargetError):
                 if name not in self._silent:
                     self._silent.add(name)
-                    self._on_event("origin.not_counted", {"name": name, "error": str(error)})
-                continue
-            self._silent.discard(name)
-            self._add(name, counted)
+                    self._on_event("origin.not_counted", {"name": name, "error": str(counted)})
+            elif isinstance(counted, BaseException):
+                raise counted
+            else:
+                self._silent.discard(name)
+                self._add(name, counted)
         self._looked_s = now_s
         self._keep(self.totals(now_s))
 

@@ -23,13 +23,14 @@ MAX_HEAD_BYTES = 64 * 1024
 """Header blocks of one answer, all 1xx and the trailers included, as HTTP/1.1 has it."""
 _MAX_LEARNED_NAMES = 512
 
-_ORDINARY, _ID, _ORIGIN, _GENERATION, _LENGTH, _STATUS, _WRONG = range(7)
+_ORDINARY, _ID, _ORIGIN, _GENERATION, _LENGTH, _STATUS, _TWICE, _WRONG = range(1, 9)
 _WANTED = {
     b"x-soak-id": _ID,
     b"x-soak-origin": _ORIGIN,
     b"x-soak-generation": _GENERATION,
     b"content-length": _LENGTH,
     b":status": _STATUS,
+    b"x-soak-duplicate": _TWICE,
     # connection-specific fields make an answer malformed (section 8.2.2)
     b"connection": _WRONG,
     b"keep-alive": _WRONG,
@@ -152,9 +153,7 @@ class H2Stream:
         status = b""
         is_past_pseudo = False
         for name, value in fields:
-            kind = _known.get(name)
-            if kind is None:
-                kind = _learn(name)
+            kind = _known.get(name) or _learn(name)
             if kind == _STATUS and not is_past_pseudo and not status:
                 status = value
                 continue
@@ -169,6 +168,8 @@ class H2Stream:
                 self.generation = value
             elif kind == _LENGTH:
                 self._promise(value)
+            elif kind == _TWICE:
+                self.lane.delivered_twice(self)
             else:
                 raise MalformedError(f"a field that HTTP/2 does not allow, there or at all: {name[:64]!r}")
         if _BAD_VALUE.search(b"".join([value for _, value in fields])):

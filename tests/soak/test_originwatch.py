@@ -111,10 +111,17 @@ async def test_a_look_that_began_is_ended_before_the_next(desk):
     last = asyncio.ensure_future(desk.watch.look())
     for _ in range(5):
         await asyncio.sleep(0)
-    assert 1 == desk.origins.asked
+    assert 2 == desk.origins.asked
     desk.origins.gate.set()
     await last
     assert (4, 2) == (desk.origins.asked, len(desk.kept))
+
+
+async def test_a_defect_is_not_taken_for_silence(desk):
+    """What is no refusal of the lab ends the watch, and with it the run."""
+    desk.origins.counted.pop("b2")
+    with pytest.raises(KeyError):
+        await desk.watch.look()
 
 
 def test_totals_are_told_apart_from_what_is_open_now():

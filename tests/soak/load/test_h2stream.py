@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from soak.load import h2frames as h2
@@ -111,6 +113,15 @@ async def test_what_an_answer_says_of_itself_is_kept():
     bench.feed(headers(1, head), data(1))
     assert (O.OK, b"b2", b"7", 200) == (bench.end(), stream.origin, stream.generation, stream.status)
     assert 0 < first == stream.first_byte
+
+
+async def test_an_answer_that_tells_of_a_second_delivery_names_its_request():
+    """Told by its class as soon as the origin says so; the answer itself may be good."""
+    bench = Bench(2)
+    told: list[bytes] = []
+    cast("Any", bench.lane).delivered_twice = lambda stream: told.append(stream.request_id)
+    bench.feed(headers(3, block((b"x-soak-id", b"3"), (b"x-soak-duplicate", b"1"))), data(3), answer(1))
+    assert (O.OK, O.OK, [b"3"]) == (bench.end(1), bench.end(3), told)
 
 
 async def test_a_body_without_end_is_cut_off():
