@@ -19,6 +19,7 @@ from soak.load.h2frames import HEAD, Code, H2Error, code_name
 from soak.load.h2stream import H2Stream, MalformedError
 from soak.load.hpack import Decoder, HpackError
 from soak.load.outcome import Stage
+from soak.load.tls import CLOSE_TIMEOUT_S
 from soak.model import Outcome
 
 if TYPE_CHECKING:
@@ -391,7 +392,7 @@ class H2Connection(H2Flow):
         self._hang_up(h2.goaway(error.code, text.encode()))
 
     def _hang_up(self, last_words: bytes) -> None:
-        """Say why, and close; at once when the peer does not even read that."""
+        """Say why, and close in order; a peer that does not even read that is left after a second."""
         self._stage = Stage.CLOSED
         self.closed_by_us = True
         self.lane.forget(self)
@@ -400,10 +401,12 @@ class H2Connection(H2Flow):
             return
         transport.write(b"".join([*self._out, last_words]))
         self._out.clear()
-        if transport.get_write_buffer_size():
-            transport.abort()
-        else:
-            transport.close()
+        transport.close()
+        self._loop.call_later(CLOSE_TIMEOUT_S, self._leave)
+
+    def _leave(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
 
     def abort(self) -> None:
         """Close at once."""

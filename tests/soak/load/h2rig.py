@@ -76,7 +76,6 @@ class FakeTransport(asyncio.Transport):
         super().__init__()
         self.written = bytearray()
         self.closing = self.aborted = False
-        self.unsent = 0
         self.tls: Any = None
 
     def write(self, data: Any) -> None:
@@ -85,9 +84,6 @@ class FakeTransport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.tls if name == "ssl_object" else default
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
 
     def is_closing(self) -> bool:
         return self.closing

@@ -422,6 +422,61 @@ def test_max_age_turns_connections_over_without_a_loss() -> None:
     assert result.connections("closed_by_us") >= 2
 
 
+def test_our_close_says_goodbye() -> None:
+    """The last frame that a peer gets from a retired connection is GOAWAY NO_ERROR, then the end of the stream."""
+    last: list[tuple[int, bytes]] = []
+
+    async def listens(peer: H2Peer) -> None:
+        await peer.answer(*await peer.request())
+        try:
+            while True:
+                kind, _, _, payload = await peer.frame()
+                last.append((kind, payload))
+        except asyncio.IncompleteReadError as error:
+            last.append((-1, error.partial))
+
+    load = {"seconds": 0.5, "max_age_s": 0.05}
+    result = run(
+        against(
+            Server(speaking_h2(listens)), lambda port: slice_of(spec(port, protocol="h2", rate=2), **load)
+        )
+    )
+    assert {O.OK: 1} == result.outcomes
+    assert [(h2.GOAWAY, bytes(8)), (-1, b"")] == last[-2:]
+
+
+def test_a_peer_that_does_not_read_our_goodbye_is_left() -> None:
+    """Its window full of a request's body, it breaks the protocol and reads nothing: after a second its socket is gone."""
+    gone: list[float] = []
+
+    async def deaf(peer: Peer) -> None:
+        await peer.reader.readexactly(24)
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a read transport too
+        await peer.send(h2.settings({4: 1 << 30}) + h2.window_update(0, 1 << 30))
+        await asyncio.sleep(0.1)
+        began = monotonic_ns()
+        await peer.send(h2.frame(h2.PUSH_PROMISE, 0, 1))
+        try:
+            while True:
+                await asyncio.sleep(0.02)
+                await peer.send(b"\0" * 100_000)
+        except OSError:
+            gone.append((monotonic_ns() - began) / 1e9)
+            raise
+
+    async def main() -> Result:
+        async with Server(deaf) as server:
+            big = {"protocol": "h2", "method": "POST", "request_bytes": 1 << 24, "rate": 4}
+            result = (await drive(slice_of(spec(server.port, **big)))).check()
+            async with asyncio.timeout(5):
+                while not gone:
+                    await asyncio.sleep(0.02)
+            return result
+
+    assert {O.PROTOCOL_ERROR: 1} == run(main()).outcomes
+    assert gone[0] < 3
+
+
 def test_large_bodies_both_ways_are_checked_and_not_kept() -> None:
     """512 KiB up through the peer's windows and down through ours, right to the last byte."""
     size = 512 * 1024

@@ -357,6 +357,17 @@ async def test_a_retired_connection_finishes_and_closes_with_a_word():
     assert (True, True) == (bench.transport.closing, bench.connection.closed_by_us)
 
 
+async def test_a_peer_that_does_not_let_us_close_is_left():
+    """After a second; a transport that has closed by then is not touched."""
+    bench = Bench()
+    bench.connection.close()
+    assert (True, False) == (bench.transport.closing, bench.transport.aborted)
+    bench.connection._leave()
+    assert bench.transport.aborted
+    bench.lose()
+    bench.connection._leave()
+
+
 async def test_somebody_elses_answer_retires_the_connection():
     """Whose answer comes next is anybody's guess; what is under way may finish."""
     bench = Bench(2)
