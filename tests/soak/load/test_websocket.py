@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
@@ -142,6 +144,18 @@ def test_over_tls_the_certificate_is_checked_and_told(tmp_path: Path) -> None:
     assert {O.OK, O.CUT_MID_RESPONSE} == set(result.outcomes)
     assert 4 <= result.connections("tls_full")
     assert all(e.serial for e in result.evidence)
+
+
+def test_a_handshake_that_hangs_is_a_tls_timeout(tmp_path: Path) -> None:
+    """The peer accepts and says nothing."""
+    authority = Authority.create(tmp_path / "certs")
+
+    async def mute(peer: Peer) -> None:
+        await peer.hang()
+
+    load = {"ca_file": str(authority.ca_pem), "connect_timeout_s": 0.1, "tls_timeout_s": 0.1}
+    result = sockets(mute, load, tls=True, server_name=NAME)
+    assert {O.TLS_TIMEOUT: 20} == result.outcomes
 
 
 # -- hostile servers ---------------------------------------------------------------------------------------------------
@@ -460,6 +474,25 @@ def test_nobody_listens() -> None:
     assert "load.socket_not_connected" in result.notes
 
 
+def test_a_connect_that_hangs_is_given_up_and_leaves_no_socket() -> None:
+    """A listener whose queue is full drops the SYN: connect_timeout for the messages that wait, and for those after them."""
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", port))
+
+        async def alone() -> Result:
+            return (await drive(slice_of(spec(port, **SHAPE), connect_timeout_s=0.2))).check()
+
+        result = run(alone())
+    assert {O.CONNECT_TIMEOUT: 20} == result.outcomes
+    assert 0 == result.connections("opened")
+
+
 def test_a_server_that_comes_back_is_found_again() -> None:
     """Refused while it is away, ok again within the pause, without a slot in between that is not told."""
 
@@ -653,12 +686,12 @@ def _finish(bench: Bench, end: str) -> None:
             flight.give_up(O.RESPONSE_TIMEOUT, "late", monotonic_ns())
     elif end == "eof" and not bench.transport.closing:
         assert not bench.socket.eof_received()
-    for socket in bench.dials:
-        if socket.transport is not None:
-            socket.connection_lost(ConnectionResetError(104, "reset") if end == "reset" else None)
-        elif socket.stage is not Stage.CLOSED:
-            socket.stage = Stage.CLOSED
-            socket.dial_failed(O.CONNECT_REFUSED, "refused", monotonic_ns())
+    for dialled in bench.dials:
+        if dialled.transport is not None:
+            dialled.connection_lost(ConnectionResetError(104, "reset") if end == "reset" else None)
+        elif dialled.stage is not Stage.CLOSED:
+            dialled.stage = Stage.CLOSED
+            dialled.dial_failed(O.CONNECT_REFUSED, "refused", monotonic_ns())
 
 
 async def test_pings_whose_answers_nobody_reads_end_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
