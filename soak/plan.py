@@ -154,6 +154,10 @@ class TrafficClassPlan(_Frozen):
             raise ValueError(f"{self.name}: connection 'resume' resumes a TLS session; it needs tls: true")
         if self.protocol == "h2" and not self.tls:
             raise ValueError(f"{self.name}: h2 is agreed on in the TLS handshake (ALPN); it needs tls: true")
+        if self.protocol != "http1" and self.connection != "reuse":
+            raise ValueError(
+                f"{self.name}: {self.protocol} keeps its connections by design; connection {self.connection!r} is for http1"
+            )
         if self.hosts and self.cache_keys:
             raise ValueError(f"{self.name}: hosts and cache_keys exclude each other; use two classes")
         if (self.hosts or self.cache_keys) and self.protocol != "http1":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
+from typing import Any
 
 from soak.load.limits import most_in_flight, raise_open_file_limit
 from soak.load.traffic import ClassSpec
 
 
-def made(rate: float, **changes: object) -> ClassSpec:
-    return ClassSpec("c", rate, "h", 1, "h", **changes)  # type: ignore[arg-type] -- fields by name
+def made(rate: float, **changes: Any) -> ClassSpec:
+    return ClassSpec("c", rate, "h", 1, "h", **changes)
 
 
 def test_the_soft_limit_of_open_files_is_the_hard_one():
