@@ -38,7 +38,6 @@ def test_what_a_plan_says_goes_over_the_shape():
         ({"shape": "h3", "share": 1}, "no traffic shape 'h3'"),
         ({"shape": "h2", "share": 1, "tls": False}, "needs tls"),
         ({"shape": "tls-resumed", "share": 1, "tls": False}, "needs tls"),
-        ({"shape": "h2", "share": 1, "connection": "new"}, "keeps its connections by design"),
         ({"shape": "many-routes", "share": 1, "cache_keys": 5}, "exclude each other"),
         ({"shape": "h2", "share": 1, "connection": "new"}, "keeps its connections by design"),
         ({"shape": "many-routes", "share": 1, "protocol": "h2", "tls": True}, "go over http1"),
