@@ -2,6 +2,7 @@
 # make soak ARGS="--minutes 10" the same with other flags of 'soak start'
 # make test                     everything: lint, types, tests, coverage
 # make lint                     ruff and mypy alone
+# make bench                    measure the load engine beside others (docs/PERFORMANCE.md); ARGS="--quick" for a look
 # make clean                    remove what these made; runs (in SOAK_HOME) stay
 #
 # Another interpreter: make soak PYTHON=python3.12
@@ -20,7 +21,7 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool
+.PHONY: soak test lint clean install promtool bench
 
 soak: $(VENV)/.installed
 	@$(BIN)/soak start --preset quick $(ARGS)
@@ -33,6 +34,10 @@ lint: $(VENV)/.installed-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+bench: $(VENV)/.installed
+	@benchmarks/load/install-peers
+	@$(BIN)/python -m benchmarks.load $(ARGS)
 
 install: $(VENV)/.installed
 

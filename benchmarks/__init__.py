@@ -1,0 +1,1 @@
+"""Measurements of soak's own cost, beside other load generators."""
