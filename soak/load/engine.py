@@ -111,6 +111,8 @@ class Engine:
         self._loop.add_reader(self._timer.fd, self._wake)
         self._sweep_handle = self._loop.call_later(_SWEEP_S, self._sweep)
         self._arm()
+        for lane in self.lanes:
+            lane.warm_up()
         try:
             await self._finished
         finally:

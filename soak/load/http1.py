@@ -150,7 +150,12 @@ class Http1Connection(Dialed):
         self.connected_ns = now
         self.parser = httptools.HttpResponseParser(self)
         self.lane.connected(self, now)
-        self.write_request(now)
+        if self.due:
+            self.write_request(now)
+        else:  # made before the first slot
+            self.stage = Stage.IDLE
+            self.idle_since = now
+            self.lane.idle.append(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; finish the request when its answer is whole."""
@@ -323,8 +328,9 @@ class Http1Connection(Dialed):
         self.abort()
 
     def dial_failed(self, ended: Outcome, error: str, now: int) -> None:
-        """End the request that waited for the connection."""
-        self.lane.done(self, ended, now, error)
+        """End the request that waited for the connection; one made before the first slot has none."""
+        if self.due:
+            self.lane.done(self, ended, now, error)
 
     def give_up(self, ended: Outcome, error: str, now: int) -> None:
         """End the request because a deadline passed, whether its connection is up or still being made."""

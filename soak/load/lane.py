@@ -20,7 +20,7 @@ from soak.load.fold import Row
 from soak.load.http1 import Http1Connection
 from soak.load.known import KnownAnswers
 from soak.load.outcome import Stage
-from soak.load.pacer import Pacer, PoissonPacer, UniformPacer, skip_to
+from soak.load.pacer import Pacer, PoissonPacer, UniformPacer, connections_before, skip_to
 from soak.load.sessions import Sessions
 from soak.load.traffic import ClassSpec, LoadSlice, pattern
 from soak.measure.histogram import UNIT_SHIFT, bucket_of
@@ -56,6 +56,7 @@ class Lane(ABC):
         )
         if load.from_second:
             skip_to(self.pacer, load.t0_ns + load.from_second * 1_000_000_000)
+        self.workers = load.workers
         self.keep = spec.connection == "reuse"
         self.in_flight = 0
         self.rows: dict[int, Row] = {}
@@ -311,6 +312,9 @@ class Lane(ABC):
         self.rows = {self.row.scope: self.row}
         return rows
 
+    def warm_up(self) -> None:  # noqa: B027 -- most lanes open connections when slots need them
+        """Get ready for the first slot, which is not due yet."""
+
     @property
     def idle_connections(self) -> int:
         """Connections that are open and carry nothing."""
@@ -359,13 +363,24 @@ class Http1Lane(Lane):
                     continue
                 connection.assign(request_id, due, now, self.row.scope)
                 engine.busy.add(connection)
-                engine.reused += 1
+                if connection.requests:
+                    engine.reused += 1
                 connection.write_request(now)
                 return
         connection = self.connection_type(self, engine.next_connection())
         connection.assign(request_id, due, now, self.row.scope)
         engine.busy.add(connection)
         dial.start(self, connection)
+
+    def warm_up(self) -> None:
+        """Open connections where slots follow each other faster than connections can be made.
+
+        Otherwise the first slots would each dial, fall behind by that, and so make the next ones dial too.
+        """
+        if not self.keep:
+            return
+        for _ in range(min(connections_before(self.spec.rate / self.workers), self.engine.max_in_flight)):
+            dial.start(self, self.connection_type(self, self.engine.next_connection()))
 
     @property
     def idle_connections(self) -> int:

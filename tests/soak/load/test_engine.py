@@ -309,3 +309,22 @@ def test_the_timer_waits_only_where_a_crowd_is_due(rate: float, late_ns: int) ->
         return engine._armed_ns - load.t0_ns
 
     assert [late_ns, late_ns] == [run(armed_after_due(1)), run(armed_after_due(2))]
+
+
+def test_connections_made_before_the_first_slot_are_used_and_accounted_for() -> None:
+    """The first request on each is not a reuse; those that fail to come up end nothing; the bound in flight holds."""
+
+    async def main() -> None:
+        at = monotonic_ns() + NS // 5
+        result = await against(
+            Server(well_behaved),
+            lambda port: slice_of(spec(port, rate=5_000), seconds=0.02, t0_ns=at, max_in_flight=10),
+        )
+        assert 10 <= result.connections("opened")
+        assert result.total("sent") == result.outcomes[O.OK]
+        assert result.connections("reused") < result.total("sent")
+        refused = await drive(slice_of(spec(1, rate=5_000), seconds=0.02, t0_ns=monotonic_ns() + NS // 5))
+        refused.check()
+        assert {O.CONNECT_REFUSED} == set(refused.outcomes)
+
+    run(main())

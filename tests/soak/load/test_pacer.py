@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from soak.load.pacer import (
     PoissonPacer,
     UniformPacer,
+    connections_before,
     exact_rate,
     patience_ns,
     skip_to,
@@ -109,3 +110,9 @@ def test_skip_to_an_instant_in_the_past_changes_nothing() -> None:
 def test_only_a_crowd_waits_for_company(rate: float, waits: int) -> None:
     """At the rates people soak with, every slot is sent at its own instant."""
     assert waits == patience_ns(rate)
+
+
+@pytest.mark.parametrize(("rate", "n"), [(1, 0), (4_999, 0), (5_000, 25), (25_000, 125), (1e6, 256)])
+def test_connections_are_made_before_the_first_slot_only_at_high_rates(rate: float, n: int) -> None:
+    """Where slots follow each other faster than connections are made."""
+    assert n == connections_before(rate)
