@@ -55,9 +55,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def resuming(
     authority: Authority, server: Server | Behaviour, tls: ssl.SSLContext | None = None, **changes: Any
 ) -> Result:
-    """A quarter of a second of ten requests that resume sessions."""
-    load = {"ca_file": str(authority.ca_pem), **changes.pop("load", {})}
-    made = {"tls": True, "server_name": NAME, "connection": "resume", **changes}
+    """Half a second of ten requests that resume sessions; far enough apart for one to end before the next begins."""
+    load = {"ca_file": str(authority.ca_pem), "seconds": 0.5, **changes.pop("load", {})}
+    made = {"tls": True, "server_name": NAME, "connection": "resume", "rate": 20, **changes}
     peer = server if isinstance(server, Server) else Server(server, tls)
     return run(against(peer, lambda port: slice_of(spec(port, **made), **load)))
 
@@ -82,7 +82,8 @@ def test_sessions_are_resumed(authority: Authority, tmp_path: Path, version: ssl
     assert {O.OK: 10} == result.outcomes
     assert (10, resumed) == (full + resumed, resumptions([context]))
     assert resumed >= 1
-    assert 10 == result.connections("opened") == result.connections("closed_by_us")
+    still_closing = result.reports[-1].open_connections
+    assert 10 == result.connections("opened") == result.connections("closed_by_us") + still_closing
 
 
 def test_a_resumed_handshake_is_no_sight_of_a_certificate(authority: Authority, tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_a_change_of_ticket_keys_is_told(
     result = resuming(authority, InTurn(*contexts, each=5))
     refused = result.outcomes[O.TLS_NOT_RESUMED]
     assert {O.OK: 10 - refused, O.TLS_NOT_RESUMED: refused} == result.outcomes
-    assert 1 <= refused < 5
+    assert 1 <= refused <= 5
     assert handshakes(result)[1] == resumptions(contexts)
     first = result.evidence[0]
     assert "did not resume" in first.error
