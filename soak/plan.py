@@ -101,6 +101,23 @@ class LabPlan(_Frozen):
     start_timeout: Duration = Field(15.0, gt=0, description="How long the lab may take to come up.")
 
 
+class ClassObjectivesPlan(_Frozen):
+    """Limits of one traffic class alone. What is not given is judged with all other classes, by the plan's objectives."""
+
+    success: float | None = Field(
+        None, ge=0, le=1, description="Least share of requests that end as promised."
+    )
+    p99: Duration | None = Field(None, gt=0, description="Largest p99 of latency, over the whole run.")
+    steady_failures: int | None = Field(
+        None, ge=0, description="Most failures in phase steady; the class then counts no more for the plan's."
+    )
+    transition_failures: int | None = Field(
+        None,
+        ge=0,
+        description="Most losses to reloads and rotations; the class then counts no more for the plan's.",
+    )
+
+
 class TrafficClassPlan(_Frozen):
     """One shape of requests with its share of the rate."""
 
@@ -137,6 +154,7 @@ class TrafficClassPlan(_Frozen):
         description="Promised length of the answer's body; its content is checked by checksum. None: unchecked.",
     )
     status: int = Field(200, ge=100, le=599, description="The status that counts as expected.")
+    objectives: ClassObjectivesPlan = Field(default_factory=ClassObjectivesPlan)
 
     @model_validator(mode="before")
     @classmethod

@@ -6,17 +6,20 @@ A check measures one thing and returns an ``Objective``, or ``NotJudged`` with t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
-from soak.model import Outcome, Phase
+from soak.model import Outcome
 from soak.verdict import drifting, faulting, origins
+from soak.verdict.classes import classes
 from soak.verdict.facts import RunFacts
-from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
+from soak.verdict.losses import first_of, in_steady, in_transition, lost
+from soak.verdict.objectives import Found, NotJudged, Objective, Word, clock, label
 
 FINISHED = "finished"
 WISHED_ENDS = frozenset({FINISHED, "stopped", "soak stop", "SIGINT", "SIGTERM"})
 """Ends that the plan or a person wanted; a run that ended otherwise cannot be judged as a whole."""
 _END_SLACK_S = 2.0
+Check = Callable[[RunFacts], Found | Sequence[Found]]
 _MISMATCHES = (Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH)
 
 
@@ -55,54 +58,32 @@ def success(f: RunFacts) -> Objective | NotJudged:
     for _, _, failures in f.judged():
         worst += failures
     words = ", ".join(f"{n} {o}" for o, n in worst.most_common(3))
-    reason = f"only {value:.3%} of requests ended as promised; {words}{_first(f, worst)[0]}"
-    return Objective("success", "ok / ended", value, limit, "share", Word.FAIL, reason, *_first(f, worst)[1:])
-
-
-def _lost(f: RunFacts, name: str, limit: int, wanted: Callable[[int], bool], where: str) -> Objective:
-    """Judge the proxy's failures in some scopes, those with budgets of their own apart."""
-    lost = Counter[Outcome]()
-    for t, _, failures in f.judged():
-        if wanted(t.scope):
-            lost += Counter({o: n for o, n in failures.items() if o.is_proxy_failure})
-    n = lost.total()
-    if n <= limit:
-        return Objective(name, f"requests lost {where}", n, limit, "requests")
-    words = ", ".join(f"{k} {o}" for o, k in lost.most_common(3))
-    when, at_s, fault, evidence = _first(f, lost, wanted)
-    reason = f"{n} requests lost {where} (limit {limit}): {words}{when}"
+    reason = f"only {value:.3%} of requests ended as promised; {words}{first_of(f, worst)[0]}"
     return Objective(
-        name,
-        f"requests lost {where}",
-        n,
-        limit,
-        "requests",
-        Word.FAIL,
-        reason,
-        at_s,
-        fault,
-        evidence,
+        "success", "ok / ended", value, limit, "share", Word.FAIL, reason, *first_of(f, worst)[1:]
     )
 
 
 def steady_failures(f: RunFacts) -> Objective:
-    """Judge that nothing fails while nothing is going on."""
+    """Judge that nothing fails while nothing is going on. Classes with a limit of their own are judged by that."""
+    own = {name for name, limits in f.class_limits.items() if limits.steady_failures is not None}
     limit = f.objectives.steady_failures
-    return _lost(f, "steady_failures", limit, lambda s: f.phase(s) is Phase.STEADY, "in phase steady")
+    return lost(f, "steady_failures", limit, lambda c, s: c not in own and in_steady(f, s), "in phase steady")
 
 
 def transition_failures(f: RunFacts) -> Objective | NotJudged:
-    """Judge that reloads and rotations lose nothing. A scope that a disturbance shares is explained by that."""
-    kinds = {fault.id: fault.kind for fault in f.faults}
-    if not any(f.is_transition(k) for k in kinds.values()):
+    """Judge that reloads and rotations lose nothing. Classes with a limit of their own are judged by that."""
+    if not any(f.is_transition(fault.kind) for fault in f.faults):
         return NotJudged("transition_failures", "no reload or rotation in this run")
-
-    def wanted(scope: int) -> bool:
-        ids = f.scope_faults(scope)
-        return bool(ids) and all(f.is_transition(kinds.get(i, "")) for i in ids)
-
+    own = {name for name, limits in f.class_limits.items() if limits.transition_failures is not None}
     limit = f.objectives.transition_failures
-    return _lost(f, "transition_failures", limit, wanted, "to reloads and rotations")
+    return lost(
+        f,
+        "transition_failures",
+        limit,
+        lambda c, s: c not in own and in_transition(f, s),
+        "to reloads and rotations",
+    )
 
 
 def stale_reuse(f: RunFacts) -> Objective | NotJudged:
@@ -118,7 +99,7 @@ def stale_reuse(f: RunFacts) -> Objective | NotJudged:
     measured = f"stale_reuse / ended; {blind} of {stale} not idempotent, so no client may repeat them blindly"
     if value <= limit:
         return Objective("stale_reuse", measured, value, limit, "share")
-    when, at_s, fault, evidence = _first(f, [Outcome.STALE_REUSE])
+    when, at_s, fault, evidence = first_of(f, [Outcome.STALE_REUSE])
     reason = f"{stale} of {ended} requests met a connection that the proxy was closing ({value:.4%}, limit {limit:.4%}){when}"
     return Objective("stale_reuse", measured, value, limit, "share", Word.FAIL, reason, at_s, fault, evidence)
 
@@ -133,7 +114,7 @@ def tls_not_resumed(f: RunFacts) -> Objective | NotJudged:
     measured = "tls_not_resumed / attempts to resume"
     if value <= limit:
         return Objective("tls_not_resumed", measured, value, limit, "share")
-    when, at_s, fault, evidence = _first(f, [Outcome.TLS_NOT_RESUMED])
+    when, at_s, fault, evidence = first_of(f, [Outcome.TLS_NOT_RESUMED])
     reason = f"{refused} of {attempts} TLS sessions were not resumed ({value:.2%}, limit {limit:.2%}){when}"
     return Objective(
         "tls_not_resumed", measured, value, limit, "share", Word.FAIL, reason, at_s, fault, evidence
@@ -147,7 +128,7 @@ def mismatches(f: RunFacts) -> Objective:
     measured = "answers that were another request's, or had a wrong body"
     if n <= limit:
         return Objective("mismatches", measured, n, limit, "requests")
-    when, at_s, fault, evidence = _first(f, _MISMATCHES)
+    when, at_s, fault, evidence = first_of(f, _MISMATCHES)
     reason = f"{n} answers did not belong to their request or had a wrong body (limit {limit}){when}"
     return Objective("mismatches", measured, n, limit, "requests", Word.FAIL, reason, at_s, fault, evidence)
 
@@ -200,26 +181,7 @@ def _holes(f: RunFacts) -> list[tuple[str, int]]:
     return [(k, n) for k, n in sorted(f.counters.items()) if k.startswith("lost_") and n]
 
 
-def _first(
-    f: RunFacts, outcomes: Iterable[Outcome], wanted: Callable[[int], bool] = lambda _: True
-) -> tuple[str, float | None, int | None, tuple[str, ...]]:
-    """Return words for when and where the first of these failures was, its instant, fault, and evidence."""
-    kinds = set(outcomes)
-    found = [(w.second, scope, o, w) for (scope, o), w in f.firsts.items() if o in kinds and wanted(scope)]
-    if not found:
-        return "", None, None, ()
-    second, scope, outcome, first = min(found, key=lambda x: x[:3])
-    by_id = {fault.id: fault for fault in f.faults}
-    ids = [i for i in f.scope_faults(scope) if i in by_id]
-    under = f" under {' and '.join(label(by_id[i]) for i in ids)}" if ids else f" in phase {f.phase(scope)}"
-    words = f"; first a {outcome} of class {first.traffic} at {clock(second)}{under}"
-    look = [str(ids[0])] if ids else ["steady"]
-    if first.evidence is not None:
-        look.append(f"e{first.evidence}")
-    return words, float(second), ids[0] if ids else None, tuple(look)
-
-
-CHECKS: tuple[tuple[str, Callable[[RunFacts], Objective | NotJudged]], ...] = (
+CHECKS: tuple[tuple[str, Check], ...] = (
     ("rate_held", rate_held),
     ("success", success),
     ("steady_failures", steady_failures),
@@ -227,6 +189,7 @@ CHECKS: tuple[tuple[str, Callable[[RunFacts], Objective | NotJudged]], ...] = (
     ("stale_reuse", stale_reuse),
     ("tls_not_resumed", tls_not_resumed),
     ("mismatches", mismatches),
+    ("classes", classes),
     *origins.CHECKS,
     *faulting.CHECKS,
     *drifting.CHECKS,

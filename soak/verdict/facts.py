@@ -17,7 +17,7 @@ from chaos.model import FaultRecord, FaultShape
 from soak.measure.histogram import Histogram
 from soak.measure.ledger import Slots, broken_identities
 from soak.model import CertificateRecord, ConnectionStats, Outcome, Phase, Scope, Sighting, Unwell, Vital
-from soak.plan import ObjectivesPlan, Plan, SelfPlan
+from soak.plan import ClassObjectivesPlan, ObjectivesPlan, Plan, SelfPlan
 from soak.store import SlotTotals, StoreReader
 from soak.store.schema import ROLLUP_S
 from soak.verdict.origins import OriginFacts, origin_facts
@@ -98,8 +98,10 @@ class RunFacts:
     """The part of ``totals`` that lies in unwell seconds."""
     failures: Mapping[Key, Counter[Outcome]]
     excused_failures: Mapping[Key, Counter[Outcome]]
-    firsts: Mapping[tuple[int, Outcome], FirstFailure]
-    """First failure by scope and outcome, unwell seconds left out."""
+    firsts: Mapping[tuple[str, int, Outcome], FirstFailure]
+    """First failure by class, scope and outcome, unwell seconds left out."""
+    class_limits: Mapping[str, ClassObjectivesPlan]
+    """Objectives of single classes, from the plan."""
     in_flight: Mapping[str, int]
     histograms: Mapping[str, Histograms]
     quarters: tuple[Histogram, Histogram] | None
@@ -185,6 +187,7 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         failures=failures,
         excused_failures=excused,
         firsts=firsts,
+        class_limits={c.name: c.objectives for c in plan.traffic.classes} if plan else {},
         in_flight=in_flight,
         histograms=reader.histograms(),
         quarters=_quarters(reader, elapsed_s),
@@ -261,14 +264,16 @@ def edges_of(fault: FaultRecord, *, transition: bool) -> list[float]:
 
 def _failures(
     reader: StoreReader, stretches: Stretches
-) -> tuple[dict[Key, Counter[Outcome]], dict[Key, Counter[Outcome]], dict[tuple[int, Outcome], FirstFailure]]:
-    rows: dict[tuple[int, Outcome], int] = {}
+) -> tuple[
+    dict[Key, Counter[Outcome]], dict[Key, Counter[Outcome]], dict[tuple[str, int, Outcome], FirstFailure]
+]:
+    rows: dict[tuple[str, int, Outcome], int] = {}
     for e in reader.evidence(limit=2**31):
         if not stretches.covers(int(e.request.done_s)):
-            rows.setdefault((e.request.scope, e.request.outcome), e.id)
+            rows.setdefault((e.request.traffic, e.request.scope, e.request.outcome), e.id)
     all_failures: dict[Key, Counter[Outcome]] = {}
     excused: dict[Key, Counter[Outcome]] = {}
-    firsts: dict[tuple[int, Outcome], FirstFailure] = {}
+    firsts: dict[tuple[str, int, Outcome], FirstFailure] = {}
     for row in reader.failures():
         key = (row.traffic, row.scope)
         all_failures.setdefault(key, Counter()).update(row.outcomes)
@@ -276,7 +281,7 @@ def _failures(
             excused.setdefault(key, Counter()).update(row.outcomes)
             continue
         for outcome in row.outcomes:
-            what = (row.scope, outcome)
+            what = (row.traffic, row.scope, outcome)
             if what not in firsts:
                 firsts[what] = FirstFailure(row.second, row.traffic, rows.get(what))
     return all_failures, excused, firsts

@@ -6,17 +6,16 @@ changes the exit code alone; the verdict is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from chaos.model import FaultOutcome
 from soak.errors import EXIT_DIRTY, EXIT_FAIL, EXIT_INVALID, EXIT_PASS
-from soak.verdict.checks import CHECKS
+from soak.verdict.checks import CHECKS, Check
 from soak.verdict.facts import RunFacts
 from soak.verdict.objectives import NotJudged, Objective, Word
 
 _EXIT = {"pass": EXIT_PASS, "fail": EXIT_FAIL, "invalid": EXIT_INVALID}
-Check = Callable[[RunFacts], Objective | NotJudged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +52,11 @@ def judge(facts: RunFacts, checks: Iterable[tuple[str, Check]] = CHECKS) -> Verd
         except Exception as e:  # noqa: BLE001 - whatever a checker trips over, it has not shown that the run passed
             reason = f"the checker crashed, so nothing is known: {type(e).__name__}: {e}"
             found = Objective(name, "could not be measured", None, None, word=Word.INVALID, reason=reason)
-        if isinstance(found, NotJudged):
-            not_judged.append(found)
-        else:
-            objectives.append(found)
+        for one in [found] if isinstance(found, Objective | NotJudged) else found:
+            if isinstance(one, NotJudged):
+                not_judged.append(one)
+            else:
+                objectives.append(one)
     missed = _missed(objectives)
     return Verdict(
         verdict=str(missed[0].word) if missed else "pass",

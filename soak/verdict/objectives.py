@@ -78,6 +78,10 @@ class NotJudged:
         return {"name": self.name, "reason": self.reason}
 
 
+Found = Objective | NotJudged
+"""What a check returns: one objective, or the reason why there is none."""
+
+
 def clock(at_s: float) -> str:
     """Return an instant of the run as people say it: ``9h20m``, ``12m05s``, ``41.3s``."""
     if at_s < 60:
