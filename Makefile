@@ -3,6 +3,7 @@
 # make test                     everything: lint, types, tests, coverage
 # make lint                     ruff and mypy alone
 # make bench                    measure the load engine beside others (docs/PERFORMANCE.md); ARGS="--quick" for a look
+# make dashboard                write dashboards/soak.json anew from its code
 # make clean                    remove what these made; runs (in SOAK_HOME) stay
 #
 # Another interpreter: make soak PYTHON=python3.12
@@ -21,7 +22,7 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool bench
+.PHONY: soak test lint clean install promtool bench dashboard
 
 soak: $(VENV)/.installed
 	@$(BIN)/soak start --preset quick $(ARGS)
@@ -38,6 +39,9 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed
 	@benchmarks/load/install-peers
 	@$(BIN)/python -m benchmarks.load $(ARGS)
+
+dashboard: $(VENV)/.installed-dev
+	@$(BIN)/python -m dashboards
 
 install: $(VENV)/.installed
 
@@ -63,4 +67,4 @@ promtool: $(VENV)/.installed-dev
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find soak chaos certs tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find soak chaos certs dashboards tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
