@@ -1,4 +1,5 @@
 # make soak                     two minutes at 1,000 req/s against a real nginx, with chaos, then the verdict
+# make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy
 # make soak ARGS="--minutes 10" the same with other flags of 'soak start'
 # make test                     everything: lint, types, tests, coverage
 # make lint                     ruff and mypy alone
@@ -12,6 +13,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+PROXY  ?= nginx
 
 # Settings of the user's pip that would make it install elsewhere, something else, or nothing. Where packages come
 # from (index, proxy, certificate) is the user's own business and is left alone.
@@ -24,8 +26,9 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 .DELETE_ON_ERROR:
 .PHONY: soak test lint clean install promtool bench dashboard
 
-soak: $(VENV)/.installed
-	@$(BIN)/soak start --preset quick $(ARGS)
+# nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
+soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
+	@$(BIN)/soak start --preset quick --proxy $(PROXY) $(ARGS)
 
 test: $(VENV)/.installed-dev promtool lint
 	@rm -f .coverage .coverage.*
@@ -61,6 +64,11 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing soak and what its tests need into $(VENV) ..."
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-%: pyproject.toml constraints.txt $(VENV)/.installed
+	@echo "Installing $* into $(VENV) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
 
 promtool: $(VENV)/.installed-dev
 	@.ci/promtool $(BIN)

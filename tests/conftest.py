@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -13,6 +14,13 @@ def find_tool(name: str) -> str | None:
     """Return the path of a program: beside the running Python (the venv) first, then on PATH."""
     beside = Path(sys.executable).parent / name
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test with the reason, or fail it where nothing may be skipped (``SOAK_REQUIRE_ALL=1``)."""
+    if os.environ.get("SOAK_REQUIRE_ALL") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.fixture
@@ -25,9 +33,6 @@ def require() -> Callable[[str], str]:
     def find(name: str) -> str:
         if path := find_tool(name):
             return path
-        reason = f"{name} is neither in the venv nor on PATH; 'make test' gets it where it can"
-        if os.environ.get("SOAK_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"{name} is neither in the venv nor on PATH; 'make test' gets it where it can")
 
     return find

@@ -24,7 +24,7 @@ from soak.lab.topology import ProxyAddress, choose_topology
 from soak.lab.vitals import look_at
 from soak.model import Vital
 from soak.plan import Plan
-from soak.proxies.base import SERVER_NAME, BackendAddress, Capability
+from soak.proxies.base import SERVER_NAME, BackendAddress, Capability, NeedsPorts
 from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
@@ -63,7 +63,8 @@ class LocalLab:
         self.proxy_binary: Path = self._adapter.find_binary(plan.proxy.binary)
         self.proxy_version = ""
         """Version of the proxy, known from ``start`` on."""
-        self._topology = choose_topology(plan.lab.backends)
+        ports = self._adapter.extra_ports if isinstance(self._adapter, NeedsPorts) else ()
+        self._topology = choose_topology(plan.lab.backends, ports)
         self._state = LabState(run)
         self._backends = LocalBackends(
             run,

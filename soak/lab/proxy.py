@@ -11,32 +11,42 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from certs.authority import Authority, Pair
 from certs.install import fingerprint_of, install_pair, serial_of, write_atomically
 from chaos.model import Evidence
-from chaos.target import Identity, IdentityChangedError, TargetError
+from chaos.target import Identity, TargetError
 from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
 from soak.lab.prober import Probe, ProbeError, trust
-from soak.lab.process import RUN_VARIABLE, Child, exit_words, signal_process, start_child, tail
+from soak.lab.process import RUN_VARIABLE, Child, exit_words, start_child, tail
+from soak.lab.reloading import Said, by_call, by_signal
 from soak.lab.state import LabState, marker_of, output_of
 from soak.lab.topology import LOOPBACK, Topology
 from soak.lab.vitals import Subject, executables_of
 from soak.plan import ProxyPlan
-from soak.proxies.base import SERVER_NAME, Capability, ProxyAdapter, ProxyModel
+from soak.proxies.base import (
+    SERVER_NAME,
+    Capability,
+    ProxyAdapter,
+    ProxyModel,
+    ReloadContext,
+    ReloadsByCall,
+    TellsProcesses,
+)
 from soak.rundir import RunDir
 
 _VALIDATE_TIMEOUT_S = 15.0
 _SAY_TIMEOUT_S = 2.0
 """How long a proxy may take to say in its log what it made of a reload; traffic judges, so silence is no refusal."""
+_CALL_TIMEOUT_S = 10.0
+"""How long an adapter's call for a reload may take: Caddy and HAProxy answer when the new configuration serves."""
 _LOOK_TIMEOUT_S = 1.5
 _POLL_S = 0.02
-_SHOWN_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +60,6 @@ class Setting:
     def serial(self) -> str:
         """Serial of the leaf."""
         return serial_of(self.pair.chain_pem)
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What the proxy made of a reload, by its own log."""
-
-    verdict: str
-    """``accepted``, ``refused``, ``nothing`` (silence) or ``gone`` (the process has ended)."""
-    refusals: Sequence[str] = ()
-    lines: Sequence[str] = field(default_factory=tuple)
-
-    @property
-    def detail(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"said": self.verdict, "refusals": list(self.refusals), "log": list(self.lines)}
 
 
 class LocalProxy:
@@ -109,6 +104,7 @@ class LocalProxy:
         self.ca_file = authority.ca_pem
         self.certificate = run.certs / "site.pem"
         self.key = run.certs / "site.key"
+        self.bundle = run.certs / "site.bundle.pem"
 
     # lifecycle
 
@@ -144,7 +140,8 @@ class LocalProxy:
     def subject(self) -> Subject:
         """Return what the census of vitals looks at: the main process, its session, all descendants."""
         identity: Identity = {} if self._child is None else self._child.identity
-        return Subject("proxy", identity, tree=True, role=self._adapter.role)
+        roles = self._adapter.roles if isinstance(self._adapter, TellsProcesses) else None
+        return Subject("proxy", identity, tree=True, role=self._adapter.role, roles=roles)
 
     # chaos.target.Proxy
 
@@ -244,6 +241,8 @@ class LocalProxy:
             broken=broken,
             routes=self._routes,
             version=self._version,
+            bundle=self.bundle if in_place else directory / "candidate.bundle.pem",
+            ports=self._topology.ports,
         )
 
     def _write_files(self, directory: Path, setting: Setting, *, broken: bool = False) -> None:
@@ -256,6 +255,7 @@ class LocalProxy:
 
     def _put_in_place(self, setting: Setting) -> None:
         install_pair(setting.pair.chain_pem, setting.pair.key_pem, certificate=self.certificate, key=self.key)
+        write_atomically(self.bundle, setting.pair.chain_pem + setting.pair.key_pem, mode=0o600)
         self._write_files(self._directory, setting)
 
     async def _validate(self, setting: Setting, *, broken: bool = False) -> str | None:
@@ -300,6 +300,8 @@ class LocalProxy:
             certificate=self._candidate / "candidate.pem",
             key=self._candidate / "candidate.key",
         )
+        bundle = setting.pair.chain_pem + setting.pair.key_pem
+        write_atomically(self._candidate / "candidate.bundle.pem", bundle, mode=0o600)
         self._write_files(self._candidate, setting, broken=broken)
 
     async def _apply(self, setting: Setting) -> Evidence:
@@ -322,27 +324,14 @@ class LocalProxy:
         return Evidence(ok=taken, detail=detail, reason="" if taken else self._reason(said, "refused"))
 
     async def _reload(self) -> Said:
-        """Send the signal and wait until the log says what came of it, at most 2 s."""
-        mark = self.log.mark()
+        """Ask for a reload, by a call of the adapter's or by signal; returns what the proxy made of it."""
         child = self._child
-        try:
-            assert child is not None
-            signal_process(child.identity, self._adapter.reload_signal())
-        except IdentityChangedError:
-            return Said("gone")
-        deadline = self._clock.monotonic_ns() + int(_SAY_TIMEOUT_S * NS)
-        while True:
-            text = self.log.since(mark)
-            lines = text.splitlines()[-_SHOWN_LINES:]
-            if refusals := self._adapter.refusals(text):
-                return Said("refused", refusals[-_SHOWN_LINES:], lines)
-            if self._adapter.acceptances(text):
-                return Said("accepted", (), lines)
-            if not child.alive:
-                return Said("gone", (), lines)
-            if self._clock.monotonic_ns() > deadline:
-                return Said("nothing", (), lines)
-            await self._clock.sleep(_POLL_S)
+        assert child is not None
+        if not isinstance(self._adapter, ReloadsByCall):
+            return await by_signal(self._adapter, child, self.log, self._clock, _SAY_TIMEOUT_S)
+        ports = self._topology.ports
+        context = ReloadContext(self._directory, int(child.identity["pid"]), ports, _CALL_TIMEOUT_S)
+        return await by_call(self._adapter, context, child, self.log)
 
     async def _note_if_working(self) -> None:
         """Remember the current setting as one to go back to, if a fresh client sees it work right now."""
@@ -388,7 +377,7 @@ class LocalProxy:
     def _end_words(self) -> str:
         """Say how the process ended and what it said last, in its log and on its output."""
         code = self._child.process.returncode if self._child is not None else None
-        said = "\n".join(text for text in (tail(self.log.path), tail(self._output)) if text)
+        said = "\n".join(filter(None, map(tail, dict.fromkeys((self.log.path, self._output)))))
         return f"{exit_words(code)}; it said:\n{said}" if said else f"{exit_words(code)}; it said nothing"
 
     def _on_end(self, child: Child) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from soak.errors import LabError
@@ -37,6 +38,8 @@ class Topology:
 
     proxy: ProxyAddress
     backends: tuple[BackendAddress, ...]
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Further ports of the proxy (an admin page), by name."""
 
 
 def backend_names(count: int) -> tuple[str, ...]:
@@ -44,15 +47,17 @@ def backend_names(count: int) -> tuple[str, ...]:
     return tuple(f"b{i}" for i in range(1, count + 1))
 
 
-def choose_topology(backends: int) -> Topology:
+def choose_topology(backends: int, extra_ports: Sequence[str] = ()) -> Topology:
     """Choose free ports for the proxy and this many origins. Raises ``LabError`` when there are not enough."""
-    http_port, https_port, *ports = free_ports(backends + 2)
+    http_port, https_port, *free = free_ports(backends + len(extra_ports) + 2)
+    ports, extra = free[:backends], free[backends:]
     return Topology(
         ProxyAddress(LOOPBACK, http_port, https_port),
         tuple(
             BackendAddress(name, LOOPBACK, port)
             for name, port in zip(backend_names(backends), ports, strict=True)
         ),
+        dict(zip(extra_ports, extra, strict=True)),
     )
 
 

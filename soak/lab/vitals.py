@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -16,7 +16,7 @@ import psutil
 from chaos.target import Identity
 from soak.lab.process import living, process_table, tree_of
 from soak.model import Vital
-from soak.proxies.base import ProcessRole
+from soak.proxies.base import ProcessRole, SeenProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Subject:
     tree: bool = False
     role: Callable[[str], ProcessRole] | None = None
     """Tells roles by command line or title; without it nothing counts as old."""
+    roles: Callable[[Sequence[SeenProcess]], Mapping[int, ProcessRole]] | None = None
+    """Tells the roles of all processes together, for proxies whose processes look alike; instead of ``role``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def pids_of(subject: Subject) -> list[int]:
 
 def look(subject: Subject, at_s: float) -> Vital:
     """Look at one subject now. A dead one is all zeroes. Some milliseconds: not for the event loop."""
-    readings = [r for pid in pids_of(subject) if (r := _read(pid, subject.role)) is not None]
+    tell = _teller(subject, pids := pids_of(subject))
+    readings = [r for pid in pids if (r := _read(pid, tell)) is not None]
     roles = Counter(reading.role.value for reading in readings)
     return Vital(
         at_s=at_s,
@@ -70,31 +73,45 @@ async def look_at(subjects: list[Subject], at_s: float) -> list[Vital]:
 def executables_of(subject: Subject) -> list[str]:
     """Return the files that the subject's own processes run, without the interpreters of wrappers around them."""
     found: set[str] = set()
-    for pid in pids_of(subject):
+    tell = _teller(subject, pids := pids_of(subject))
+    for pid in pids:
         try:
             process = psutil.Process(pid)
-            role = _role(process, subject.role)
-            if role is not ProcessRole.OTHER:
+            if tell(process) is not ProcessRole.OTHER:
                 found.add(process.exe())
         except psutil.Error:
             continue
     return sorted(found - {""})
 
 
-def _read(pid: int, role: Callable[[str], ProcessRole] | None) -> _Reading | None:
+def _read(pid: int, tell: Callable[[psutil.Process], ProcessRole]) -> _Reading | None:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             cpu = process.cpu_times()
             return _Reading(
-                process.memory_info().rss, cpu.user + cpu.system, process.num_fds(), _role(process, role)
+                process.memory_info().rss, cpu.user + cpu.system, process.num_fds(), tell(process)
             )
     except psutil.Error:
         return None
 
 
-def _role(process: psutil.Process, role: Callable[[str], ProcessRole] | None) -> ProcessRole:
-    return ProcessRole.OTHER if role is None else role(" ".join(process.cmdline()))
+def _teller(subject: Subject, pids: Sequence[int]) -> Callable[[psutil.Process], ProcessRole]:
+    """Return what tells the role of a process; it may raise ``psutil.Error`` for one that has ended."""
+    if (roles := subject.roles) is not None:
+        told = roles([seen for pid in pids if (seen := _seen(pid)) is not None])
+        return lambda process: told.get(process.pid, ProcessRole.OTHER)
+    if (role := subject.role) is not None:
+        return lambda process: role(" ".join(process.cmdline()))
+    return lambda _process: ProcessRole.OTHER
+
+
+def _seen(pid: int) -> SeenProcess | None:
+    try:
+        process = psutil.Process(pid)
+        return SeenProcess(pid, process.ppid(), tuple(process.cmdline()))
+    except psutil.Error:
+        return None
 
 
 def _detail(identity: Identity, roles: Mapping[str, int]) -> dict[str, object]:

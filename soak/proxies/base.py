@@ -2,16 +2,19 @@
 
 An adapter turns a neutral model into the proxy's own configuration and says which commands and signals to use; the
 lab runs them. The config generation is a response header that the configuration itself sets.
+
+What only some proxies need is optional: an adapter that has ``reload`` (``ReloadsByCall``), ``extra_ports``
+(``NeedsPorts``) or ``roles`` (``TellsProcesses``) is asked, one without it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from signal import Signals
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 ID_HEADER = "X-Soak-Id"
 """Request id, set by the client, echoed by the origin."""
@@ -84,6 +87,47 @@ class ProxyModel:
     """How many hosts with a route each: ``r1.soak.test``, ``r2.soak.test``, ..."""
     version: str = ""
     """Version of the binary, for syntax that changed; "" is taken for a recent one."""
+    bundle: Path = Path()
+    """The full chain and the key in one PEM file, for proxies that want them together."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Free loopback ports beside the two, by the names in ``extra_ports``; the same for the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadContext:
+    """What an adapter knows when it asks the running proxy for a reload. The new files are already in place."""
+
+    directory: Path
+    pid: int
+    """The process that was started."""
+    ports: Mapping[str, int]
+    timeout_s: float
+    """After so many seconds the call is cancelled: what became of it is then for traffic to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What the proxy itself answered to a reload. Traffic judges whether that is true."""
+
+    accepted: bool
+    reason: str = ""
+    """Why it was refused, in the proxy's words."""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """As JSON, for the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProcess:
+    """One living process of the proxy."""
+
+    pid: int
+    ppid: int
+    argv: Sequence[str]
+
+
+def output_of(directory: Path) -> Path:
+    """Return the file that gets the proxy's standard output and error, for proxies whose only log that is."""
+    return directory.parent / "proxy.out"
 
 
 def route_names(count: int) -> tuple[str, ...]:
@@ -114,7 +158,7 @@ class ProxyAdapter(Protocol):
         ...
 
     def start_command(self, binary: Path, directory: Path) -> Sequence[str]:
-        """Return the command that runs the proxy in the foreground."""
+        """Return the command that runs the proxy in the foreground. Its working directory is ``directory.parent``."""
         ...
 
     def reload_signal(self) -> Signals:
@@ -139,4 +183,30 @@ class ProxyAdapter(Protocol):
 
     def role(self, cmdline: str) -> ProcessRole:
         """Tell what a process is from its command line or title."""
+        ...
+
+
+@runtime_checkable
+class ReloadsByCall(Protocol):
+    """An adapter whose proxy is asked for a reload and answers; instead of ``reload_signal`` and the log."""
+
+    async def reload(self, context: ReloadContext) -> Reloaded:
+        """Ask for a reload. ``OSError`` and ``LabError`` (the proxy could not be asked) count as a refusal."""
+        ...
+
+
+@runtime_checkable
+class NeedsPorts(Protocol):
+    """An adapter whose proxy listens on more than the two ports for traffic."""
+
+    extra_ports: Sequence[str]
+    """Names of further loopback ports; their numbers are in ``ProxyModel.ports`` and ``ReloadContext.ports``."""
+
+
+@runtime_checkable
+class TellsProcesses(Protocol):
+    """An adapter that needs more than a command line to tell what a process is; instead of ``role``."""
+
+    def roles(self, processes: Sequence[SeenProcess]) -> Mapping[int, ProcessRole]:
+        """Tell the roles of all living processes of the proxy, by pid; one that is left out is ``OTHER``."""
         ...

@@ -53,3 +53,12 @@ def test_a_lab_has_names_in_order_and_no_shared_port():
     assert ["b1", "b2", "b3"] == [b.name for b in lab.backends]
     assert 5 == len(ports)
     assert {"127.0.0.1"} == {lab.proxy.host, *(b.host for b in lab.backends)}
+
+
+def test_further_ports_are_asked_for_by_name():
+    """An admin page gets a port of its own that nobody else has."""
+    lab = choose_topology(2, ("admin", "metrics"))
+    ports = [lab.proxy.http_port, lab.proxy.https_port, *(b.port for b in lab.backends), *lab.ports.values()]
+
+    assert ["admin", "metrics"] == list(lab.ports)
+    assert 6 == len(set(ports))

@@ -100,3 +100,19 @@ async def test_look_at_nothing_is_nothing():
     """No subjects, no vitals."""
     assert [] == await asyncio.wait_for(look_at([], 0), 1)
     assert [] == pids_of(Subject("b1", {}))
+
+
+def test_roles_may_be_told_from_all_processes_together():
+    """For proxies whose processes look alike; one that is left out is of no role."""
+    seen = []
+
+    def roles(processes):
+        seen.extend(processes)
+        return {os.getpid(): ProcessRole.OLD_WORKER}
+
+    vital = look(myself(roles=roles), 0)
+
+    assert (1, {"old_worker": 1}) == (vital.old_processes, vital.detail["roles"])
+    assert (os.getpid(), os.getppid()) == (seen[0].pid, seen[0].ppid)
+    assert executables_of(myself(roles=roles)) == [psutil.Process().exe()]
+    assert [] == executables_of(myself(roles=lambda _: {}))

@@ -1,0 +1,88 @@
+"""Ask the proxy for a reload, the way its adapter knows, and hear what it made of it.
+
+Either the adapter calls (an admin socket, an HTTP endpoint) and gets an answer, or a signal is sent and the log is read on.
+Both have a deadline, and neither is believed in the end: traffic judges, so silence is no refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.target import IdentityChangedError
+from soak.clock import NS, Clock
+from soak.errors import LabError
+from soak.lab.errorlog import ErrorLog
+from soak.lab.process import Child, signal_process
+from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadsByCall
+
+_POLL_S = 0.02
+_SHOWN_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the proxy made of a reload, by its own words."""
+
+    verdict: str
+    """``accepted``, ``refused``, ``nothing`` (silence) or ``gone`` (the process has ended)."""
+    refusals: Sequence[str] = ()
+    lines: Sequence[str] = field(default_factory=tuple)
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    """What an admin call answered."""
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """As JSON."""
+        value = {"said": self.verdict, "refusals": list(self.refusals), "log": list(self.lines)}
+        return {**value, "answer": dict(self.answer)} if self.answer else value
+
+
+async def by_signal(
+    adapter: ProxyAdapter, child: Child, log: ErrorLog, clock: Clock, timeout_s: float
+) -> Said:
+    """Send the signal and wait until the log says what came of it, at most ``timeout_s`` seconds."""
+    mark = log.mark()
+    try:
+        signal_process(child.identity, adapter.reload_signal())
+    except IdentityChangedError:
+        return Said("gone")
+    deadline = clock.monotonic_ns() + int(timeout_s * NS)
+    while True:
+        text = log.since(mark)
+        lines = text.splitlines()[-_SHOWN_LINES:]
+        if refusals := adapter.refusals(text):
+            return Said("refused", refusals[-_SHOWN_LINES:], lines)
+        if adapter.acceptances(text):
+            return Said("accepted", (), lines)
+        if not child.alive:
+            return Said("gone", (), lines)
+        if clock.monotonic_ns() > deadline:
+            return Said("nothing", (), lines)
+        await clock.sleep(_POLL_S)
+
+
+async def by_call(caller: ReloadsByCall, context: ReloadContext, child: Child, log: ErrorLog) -> Said:
+    """Let the adapter ask. A call that does not end in time is silence; a proxy that cannot be asked did not reload."""
+    if not child.alive:
+        return Said("gone")
+    mark = log.mark()
+
+    def lines() -> Sequence[str]:
+        return log.since(mark).splitlines()[-_SHOWN_LINES:]
+
+    try:
+        async with asyncio.timeout(context.timeout_s):
+            answer = await caller.reload(context)
+    except TimeoutError:
+        late = {"timeout_s": context.timeout_s, "error": "the reload was not answered in time"}
+        return Said("nothing" if child.alive else "gone", (), lines(), late)
+    except (OSError, LabError) as error:
+        if not child.alive:
+            return Said("gone", (), lines())
+        return Said("refused", (f"the proxy could not be asked for a reload: {error}",), lines())
+    if answer.accepted:
+        return Said("accepted", (), lines(), answer.detail)
+    return Said("refused", (answer.reason,), lines(), answer.detail)

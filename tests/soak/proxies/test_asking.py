@@ -1,0 +1,101 @@
+"""Sockets and binaries that answer, and those that do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from soak.errors import LabError
+from soak.proxies._asking import ask_version, exchange, find_binary, post
+
+
+@asynccontextmanager
+async def serving(path: Path, answer: bytes) -> AsyncIterator[list[bytes]]:
+    """Answer every connection with the same bytes; yields what was asked."""
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.read(65_536))
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield asked
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_socket_in_a_deep_directory_is_reached(tmp_path, monkeypatch):
+    """Its path is longer than a Unix socket's may be."""
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    async with serving(Path("s"), b"answer") as asked:
+        assert b"answer" == await exchange(deep / "s", b"ask", finish=True)
+    assert [b"ask"] == asked
+
+
+async def test_nobody_there_is_an_os_error(tmp_path):
+    """No file, and a file that is no socket."""
+    with pytest.raises(FileNotFoundError):
+        await exchange(tmp_path / "none", b"")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConnectionRefusedError):
+        await exchange(tmp_path / "file", b"")
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer"),
+    [
+        ((200, ""), b"HTTP/1.1 200 OK\r\n\r\n"),
+        ((400, "bad"), b'HTTP/1.1 400 Bad Request\r\nA: b\r\n\r\n{"error":"bad"}\n'),
+        ((500, "plain"), b"HTTP/1.0 500 x\r\n\r\nplain"),
+        ((200, "[1]"), b"HTTP/1.0 200 x\r\n\r\n[1]"),
+    ],
+)
+async def test_a_post_returns_status_and_words(tmp_path, expected, answer):
+    """The words are the error of a JSON object where there is one."""
+    async with serving(tmp_path / "s", answer) as asked:
+        assert expected == await post(tmp_path / "s", "/load", {"A": "b"}, b"body")
+    assert asked[0].startswith(
+        b"POST /load HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nConnection: close\r\n"
+    )
+    assert asked[0].endswith(b"\r\nA: b\r\n\r\nbody")
+
+
+@pytest.mark.parametrize("answer", [b"", b"hello", b"HTTP/1.1 many\r\n\r\n"])
+async def test_what_is_no_http_is_an_os_error(tmp_path, answer):
+    """Also an answer that was cut."""
+    async with serving(tmp_path / "s", answer):
+        with pytest.raises(OSError, match="answered by what is no HTTP"):
+            await post(tmp_path / "s", "/load", {}, b"")
+
+
+def test_binaries_are_looked_for_in_order(tmp_path):
+    """The first that can be executed; the configured one before all; a missing one says the fix."""
+    own = tmp_path / "own"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+
+    assert own == find_binary("x", None, (tmp_path / "none", own, "sh"), "fix")
+    assert own == find_binary("x", str(own), ("sh",), "fix")
+    with pytest.raises(LabError, match="no x was found in this Python's packages nor on PATH; fix"):
+        find_binary("x", None, (tmp_path / "none",), "fix")
+    with pytest.raises(LabError, match=r"proxy\.binary '.*/none' is not an executable file; fix"):
+        find_binary("x", str(tmp_path / "none"), ("sh",), "fix")
+
+
+def test_a_version_is_taken_from_what_a_binary_says(tmp_path):
+    """On either output; else its words are in the error."""
+    assert "1.2.3" == ask_version(["echo", "v1.2.3"], r"v([\d.]+)", "fix")
+    assert "1.2" == ask_version(["sh", "-c", "echo v1.2 >&2; exit 3"], r"v([\d.]+)", "fix")
+    with pytest.raises(LabError, match=r"'echo no' ended with 0 and no version: 'no'; fix"):
+        ask_version(["echo", "no"], r"v([\d.]+)", "fix")
+    with pytest.raises(LabError, match=r"does not run: .*; fix"):
+        ask_version([str(tmp_path / "none")], "x", "fix")

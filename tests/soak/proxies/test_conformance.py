@@ -1,0 +1,257 @@
+"""What every adapter must pass: the real proxy in the real lab, from start to stop. A new file in the package is asked, too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections import Counter
+
+import pytest
+
+from certs.install import serial_of
+from chaos.target import TargetError
+from soak.errors import LabError
+from soak.lab.local import LocalLab
+from soak.lab.process import row_of
+from soak.lab.sweep import processes_of
+from soak.load.traffic import cache_body, pattern
+from soak.proxies.base import Capability, ProxyAdapter
+from soak.proxies.catalog import adapters
+from soak.rundir import RunDir
+from tests.soak.lab.client import Got, Socket, close, connect, fetch, h2_body
+from tests.soak.lab.test_local import ask
+
+from .conftest import StartLab, binary_of
+
+TEXT = 1
+
+
+@pytest.fixture(params=sorted(adapters()))
+def adapter(request: pytest.FixtureRequest) -> ProxyAdapter:
+    """Each adapter whose binary is here."""
+    found = adapters()[request.param]
+    binary_of(found)
+    return found
+
+
+def needs(adapter: ProxyAdapter, capability: Capability) -> None:
+    """Skip what a proxy does not claim: that is no gap in the machine."""
+    if capability not in adapter.capabilities:
+        pytest.skip(f"{adapter.name} does not declare {capability}")
+
+
+async def sees(lab: LocalLab, generation: int, serial: str) -> None:
+    """Wait until fresh clients see this generation and certificate, several in a row: old workers may still accept for a moment."""
+    seen, in_a_row = None, 0
+    try:
+        async with asyncio.timeout(10):
+            while in_a_row < 5:
+                seen = (await ask(lab))[:2]
+                in_a_row = in_a_row + 1 if seen == (serial, str(generation)) else 0
+    except TimeoutError:
+        pytest.fail(f"generation {generation} with {serial} was not seen, but {seen}")
+
+
+async def statuses(lab: LocalLab, count: int) -> Counter[tuple[int, str]]:
+    """Ask on fresh connections; returns how often each status came from each origin."""
+    got = [await fetch(lab, "/bytes/10") for _ in range(count)]
+    return Counter((one.status, one.headers.get("x-soak-origin", "")) for one in got)
+
+
+def is_marked(got: Got, generation: int) -> bool:
+    """Whether an answer names this generation, once."""
+    return str(generation) == got.headers.get("x-soak-generation")
+
+
+async def test_every_shape_is_served_with_the_right_body_and_the_generation(
+    adapter: ProxyAdapter, started: StartLab
+):
+    """Plain and TLS, one backend and all, large, echoed, dripped, cacheable, and errors of the origin."""
+    lab = await started(adapter.name)
+    paths = {
+        "/bytes/1024": (200, pattern(1024)),
+        "/bytes/1048576": (200, pattern(1_048_576)),
+        "/single/bytes/100": (200, pattern(100)),
+        "/delay/100/bytes/10": (200, pattern(10)),
+        "/cache/k/bytes/300?ttl=1": (200, cache_body("k", "", 300)),
+        "/status/404": (404, b"404 Not Found\n"),
+    }
+    for tls in (False, True):
+        for path, expected in paths.items():
+            got = await fetch(lab, path, tls=tls, X_Soak_Id="c1")
+            assert expected == (got.status, got.body), path
+            assert is_marked(got, 1), path
+            assert ("x-soak-id" in got.headers) is ("/cache/" not in path), path
+        got = await fetch(lab, "/echo", tls=tls, method="POST", body=b"x" * 4096, X_Soak_Id=f"p{tls}")
+        assert (200, b"x" * 4096) == (got.status, got.body)
+        assert "x-soak-duplicate" not in got.headers
+    balanced = await statuses(lab, 12)
+    assert {(200, name) for name in lab.backend_names()} == set(balanced)
+    single = {(await fetch(lab, "/single/bytes/10")).headers["x-soak-origin"] for _ in range(6)}
+    assert {"b1"} == single
+
+
+async def test_a_drip_passes_as_it_leaves_the_origin(adapter: ProxyAdapter, started: StartLab):
+    """The head comes at once and the body in pieces, not one lump at its end."""
+    lab = await started(adapter.name, backends=1)
+    reader, writer = await connect(lab, tls=True)
+    writer.write(b"GET /drip/1000/bytes/4000 HTTP/1.1\r\nHost: soak.test\r\n\r\n")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await reader.readuntil(b"\r\n\r\n")
+    head_s = loop.time() - began
+    body, pieces = b"", 0
+    while len(body) < 4000:
+        body += await reader.read(65_536)
+        pieces += 1
+    await close(writer)
+
+    assert pattern(4000) == body
+    assert head_s < 0.6
+    assert pieces >= 3
+
+
+async def test_connections_to_backends_are_kept(adapter: ProxyAdapter, started: StartLab):
+    """Sixty requests on fresh connections do not leave sixty connections at the origin."""
+    lab = await started(adapter.name, backends=1)
+    assert {(200, "b1"): 60} == await statuses(lab, 60)
+
+    assert 1 <= (await lab.origin_stats("b1"))["connections"] <= 16
+
+
+async def test_h2_is_offered_and_answers(adapter: ProxyAdapter, started: StartLab):
+    """By ALPN, with the known bytes."""
+    needs(adapter, Capability.H2)
+    lab = await started(adapter.name, backends=1)
+
+    async with asyncio.timeout(10):
+        assert pattern(1024) == await h2_body(lab, "/bytes/1024")
+
+
+async def test_a_websocket_echoes_and_is_still_there_after_a_reload(adapter: ProxyAdapter, started: StartLab):
+    """Plain and TLS; the 101 carries the generation."""
+    needs(adapter, Capability.WEBSOCKET)
+    lab = await started(adapter.name, backends=1)
+    async with Socket(lab) as plain, Socket(lab, tls=True) as secure:
+        for socket in (plain, secure):
+            assert (101, "1") == (socket.answer.status, socket.answer.headers["x-soak-generation"])
+            assert (0x81, b"hello") == await socket.echo(TEXT, b"hello")
+        assert (await lab.apply_generation(2)).ok
+        await sees(lab, 2, lab.serial())
+        for socket in (plain, secure):
+            assert (0x81, b"still here") == await socket.echo(TEXT, b"still here")
+
+
+async def test_routes_answer_by_their_names_also_after_a_reload(adapter: ProxyAdapter, started: StartLab):
+    """A thousand hosts with a name each, plain and over TLS; the site itself is no route."""
+    lab = await started(adapter.name, backends=1, routes=1000)
+    for generation in (1, 2):
+        for tls, name in ((False, "r1"), (True, "r500"), (True, "r1000")):
+            got = await fetch(lab, "/bytes/10", tls=tls, host=f"{name}.soak.test")
+            assert (200, pattern(10), name) == (got.status, got.body, got.headers.get("x-soak-route"))
+            assert is_marked(got, generation)
+        assert "x-soak-route" not in (await fetch(lab, "/bytes/10")).headers
+        if generation == 1:
+            assert (await lab.apply_generation(2)).ok
+            await sees(lab, 2, lab.serial())
+
+
+async def test_reloads_and_rotations_are_seen_and_a_broken_file_is_refused(
+    adapter: ProxyAdapter, started: StartLab, run: RunDir
+):
+    """The marker for each reload, the serial for each rotation; after a refusal the next good one is still taken."""
+    lab = await started(adapter.name)
+    first = lab.serial()
+    assert (await lab.apply_generation(2)).ok
+    await sees(lab, 2, first)
+    refused = await lab.apply_broken_config()
+    assert refused.ok, refused.reason
+    await sees(lab, 2, first)
+    assert (await lab.apply_generation(3)).ok
+    await sees(lab, 3, first)
+    serials = {first}
+    for generation in (4, 5):
+        done = await lab.install_certificate(generation)
+        await sees(lab, generation, done["serial"])
+        serials.add(done["serial"])
+        assert done["serial"] == serial_of((run.certs / "site.pem").read_bytes())
+    assert 3 == len(serials)
+    assert (await lab.restore_proxy()).ok
+    await sees(lab, lab.generation(), lab.serial())
+
+
+async def test_what_is_in_extra_wrongly_is_refused_with_words(adapter: ProxyAdapter, started: StartLab):
+    """Whoever writes nonsense into ``proxy.extra`` is told by the proxy, and nothing is left running."""
+    with pytest.raises(LabError, match="no_such_thing"):
+        await started(adapter.name, extra="no_such_thing {")
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+async def test_a_backend_goes_and_comes_back_without_help(adapter: ProxyAdapter, started: StartLab, how: str):
+    """Nobody sees it go for long, a reload meanwhile does not send traffic to it, and it is used again once it answers."""
+    lab = await started(adapter.name)
+    status = await lab.backend_status("b1")
+    if how == "stop":
+        await lab.backend_stop("b1", status.identity, force=False)
+    else:
+        await lab.backend_pause("b1", status.identity)
+    await asyncio.sleep(2)  # what it may take to notice
+    await lab.apply_generation(2)
+    await sees(lab, 2, lab.serial())
+    without = await statuses(lab, 12)
+    assert {(200, "b2"), (200, "b3")} == set(without)
+    if how == "stop":
+        await lab.backend_start("b1")
+    else:
+        await lab.backend_resume("b1", status.identity)
+    async with asyncio.timeout(8):
+        while (200, "b1") not in await statuses(lab, 6):
+            await asyncio.sleep(0.05)
+
+
+async def test_errors_of_the_proxy_itself_carry_the_generation(adapter: ProxyAdapter, started: StartLab):
+    """With no backend left the answer is 502, 503 or 504, and marked."""
+    lab = await started(adapter.name, backends=1)
+    await lab.backend_stop("b1", (await lab.backend_status("b1")).identity, force=True)
+    got = await fetch(lab, "/bytes/10")
+
+    assert got.status in (502, 503, 504)
+    assert is_marked(got, 1)
+
+
+async def test_its_processes_are_known_and_nothing_is_left(
+    adapter: ProxyAdapter, started: StartLab, run: RunDir
+):
+    """A version, roles for the census, a death that is told, and an empty process table after the end."""
+    lab = await started(adapter.name)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", lab.proxy_version)
+    vital = (await lab.vitals(1.0))[0]
+    roles = vital.detail["roles"]
+    assert 1 == roles["master"] if "master" in roles else roles == {"other": vital.processes}
+    assert vital.rss_bytes > 1_000_000
+    assert 0 == vital.old_processes
+    identity = await lab.proxy_identity()
+    os.kill(identity["pid"], signal.SIGKILL)
+    while (row := row_of(identity["pid"])) is not None and row.alive:
+        await asyncio.sleep(0.01)
+    evidence = await lab.apply_generation(2)
+    assert (False, True) == (evidence.ok, evidence.reason.startswith("the proxy has ended"))
+    with pytest.raises(TargetError, match="the proxy has ended"):
+        await lab.proxy_identity()
+    assert (await lab.stop()).ok
+    assert [] == processes_of(run)
+
+
+def test_what_is_missing_says_how_to_get_it(adapter: ProxyAdapter, tmp_path):
+    """A configured binary that is not there, and one that is no such proxy."""
+    with pytest.raises(
+        LabError, match=r"proxy\.binary '.*/none' is not an executable file; install it with 'pip "
+    ):
+        adapter.find_binary(str(tmp_path / "none"))
+    fake = tmp_path / "fake"
+    fake.write_text("#!/bin/sh\necho something else\n")
+    fake.chmod(0o755)
+    with pytest.raises(LabError, match="something else"):
+        adapter.version(fake)
