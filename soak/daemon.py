@@ -277,6 +277,7 @@ class Daemon:
             faults={name: known_targets(fault, plan) for name, fault in faults.items()},
             transitions=[name for name, fault in faults.items() if fault.shape is FaultShape.TRANSITION],
         )
+        self._metrics.set_generation(lab.generation())
         self._prober = Prober(
             lab.proxy_address,
             lab.ca_file,
