@@ -25,8 +25,12 @@ ROWS: tuple[Row, ...] = (VERDICT, TRAFFIC, ERRORS, LATENCY, FAULTS, DRIFT, PROXY
 INSTANCES = "label_values(soak_run_info, instance)"
 FIRST_HOUR_END = (
     'floor(max(last_over_time(soak_run_start_timestamp_seconds{instance="$instance"}[$__range])) + 3600)'
+    " or vector(0)"
 )
-"""End of the run's first hour in seconds since 1970, for ``@``: an offset would move with the time that is looked at."""
+"""End of the run's first hour in seconds since 1970, for ``@``: an offset would move with the time that is looked at.
+
+Zero where there is no run: then the row is empty, where a missing number would make its queries invalid.
+"""
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 

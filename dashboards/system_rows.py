@@ -82,11 +82,11 @@ FAULTS = Row(
 )
 
 
-def _then_and_now(text: str, low: float, high: float) -> tuple[Query, Query]:
+def _then_and_now(text: str, low: float, high: float, peak: float | None = None) -> tuple[Query, Query]:
     """Return the query over the last hour, and over the first: ``{W}`` in it becomes the window."""
     return (
-        Query(text.replace("{W}", "[1h]"), "this hour", low, high, low),
-        Query(text.replace("{W}", "[1h] @ $first_hour_end"), "first hour", low, high, low),
+        Query(text.replace("{W}", "[1h]"), "this hour", low, high, peak or low),
+        Query(text.replace("{W}", "[1h] @ $first_hour_end"), "first hour", low, high, peak or low),
     )
 
 
@@ -122,8 +122,9 @@ DRIFT = Row(
             "s",
             _then_and_now(
                 "rate(soak_proxy_cpu_seconds_total{I}{W}) / scalar(sum(rate(soak_requests_sent_total{I}{W})))",
-                1e-7,
+                0,  # until the second look at the proxy
                 0.05,
+                1e-7,
             ),
             width=6,
         ),
@@ -198,7 +199,7 @@ PROXY = Row(
             "short",
             (
                 Query("soak_config_generation{I}", "told", 1, 50, 2),
-                Query("soak_config_generation_seen{I}", "seen", 0, 50, 2),
+                Query("soak_config_generation_seen{I}", "seen", 1, 50, 2),
             ),
         ),
         Chart(
@@ -211,7 +212,7 @@ PROXY = Row(
             "Certificate is valid for",
             "Time until the present certificate ends.",
             "s",
-            (Query("soak_certificate_not_after_timestamp_seconds{I} - time()", "left", 60, 4e8, 60),),
+            (Query("soak_certificate_not_after_timestamp_seconds{I} - time()", "left", 60, 4e10, 60),),
         ),
         Chart(
             "From install to first sight",

@@ -83,6 +83,15 @@ def test_every_alert_is_played_through():
         assert {"summary", "description"} == set(rule["annotations"])
 
 
+def test_document_lists_every_alert_with_its_severity():
+    """docs/DASHBOARD.md has a row for each alert, and none for one that is gone."""
+    text = (ROOT / "docs" / "DASHBOARD.md").read_text()
+    rows = re.findall(r"^\| (`Soak.+?) \| .+ \| (page|ticket) \|$", text, re.MULTILINE)
+    listed = {name: severity for names, severity in rows for name in re.findall(r"`(\w+)`", names)}
+
+    assert {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS} == listed
+
+
 def test_rules_use_only_metrics_that_exist():
     """Every series is in the catalog, recorded by these rules, or Prometheus' own."""
     recorded = {rule["record"] for rule in RULES if "record" in rule}
