@@ -210,6 +210,7 @@ def _heatmap(chart: Chart) -> Panel:
         .color(color)
         .y_axis(heatmap.YAxisConfig().unit(chart.unit))
         .cell_gap(0)
+        .show_value(common.VisibilityMode.NEVER)
         .filter_values(heatmap.FilterValueRange().le(1e-9))
         .show_legend()
     )

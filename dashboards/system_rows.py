@@ -153,7 +153,7 @@ DRIFT = Row(
                     "3600 * deriv(soak_proxy_resident_memory_bytes{I}[1h])"
                     " / avg_over_time(soak_proxy_resident_memory_bytes{I}[1h])",
                     "memory",
-                    -10_000,
+                    -10_000,  # seconds of data say nothing about an hour
                     10_000,
                     -10_000,
                 ),
