@@ -185,7 +185,7 @@ async def test_reloads_and_rotations_are_seen_and_a_broken_file_is_refused(
 async def test_what_is_in_extra_wrongly_is_refused_with_words(adapter: ProxyAdapter, started: StartLab):
     """Whoever writes nonsense into ``proxy.extra`` is told by the proxy, and nothing is left running."""
     with pytest.raises(LabError, match="no_such_thing"):
-        await started(adapter.name, extra="no_such_thing {")
+        await started(adapter.name, extra="no_such_thing on")
 
 
 @pytest.mark.parametrize("how", ["stop", "pause"])
