@@ -1,6 +1,6 @@
 """Checks of what faults did: every one verified, new configurations and certificates in effect, old ones gone, recovery.
 
-A fault whose effect or recovery fell into seconds in which soak was unwell fails nothing: it is ``hidden``, which makes
+A fault whose effect or recovery was to be seen while soak was unwell fails nothing: it is ``hidden``, which makes
 the run ``invalid`` instead.
 """
 
@@ -18,6 +18,8 @@ from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
 CERTIFICATE_KINDS = frozenset({"cert-rotate"})
 """Transitions whose effect is a new certificate; that of all others is a new configuration."""
 _MOST_NAMED = 5
+_BLIND_SHARE = 0.5
+"""An effect is hidden when soak was unwell for more than this share of the time in which it was to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ def hidden(f: RunFacts) -> list[tuple[FaultRecord, str]]:
 
 
 def _effect_hidden(f: RunFacts, fault: FaultRecord) -> bool:
+    """Whether soak was too unwell to say that an effect came late, or never.
+
+    One that was not seen in the larger part of its time by eyes that were well is no effect that they missed.
+    """
     if fault.injected_s is None or fault.outcome in (None, FaultOutcome.SKIPPED):
         return False
     limit_s, took_s = f.objectives.effect_within, effect_s(fault)
@@ -76,8 +82,9 @@ def _effect_hidden(f: RunFacts, fault: FaultRecord) -> bool:
         return False
     if verified and took_s is not None:
         return took_s > limit_s >= took_s - f.stretches.overlap_s(fault.injected_s, fault.injected_s + took_s)
-    end_s = max(t for t in (fault.injected_s, fault.reverted_s, fault.recovered_s) if t is not None)
-    return f.stretches.overlap_s(fault.injected_s, end_s + limit_s) > 0
+    looks = [t for t in (fault.injected_s, fault.reverted_s) if t is not None]
+    blind_s = max(f.stretches.overlap_s(t, t + limit_s) for t in looks)
+    return blind_s > (_BLIND_SHARE * limit_s if fault.outcome is FaultOutcome.FAILED else 0)
 
 
 def _recovery_hidden(f: RunFacts, fault: FaultRecord) -> bool:

@@ -272,7 +272,12 @@ ROWS = [
     Row("a message that is too long", opened(answers(LONG)), {O.PROTOCOL_ERROR}, error="longer than 65536"),
     Row("HTTP inside", opened(answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")), {O.PROTOCOL_ERROR}),
     Row("pings without end", opened(pings_without_end), {O.PROTOCOL_ERROR, O.RESPONSE_TIMEOUT}, QUICK),
-    Row("fragments without end", opened(sends_empty_fragments_without_end), {O.BODY_TIMEOUT}, QUICK),
+    Row(
+        "fragments without end",
+        opened(sends_empty_fragments_without_end),
+        {O.BODY_TIMEOUT, O.RESPONSE_TIMEOUT},
+        QUICK,
+    ),
     Row("404", denies("404 Not Found"), {O.STATUS_4XX}, error="answered with status 404"),
     Row("503", denies("503 Busy"), {O.STATUS_5XX}),
     Row("200", denies("200 OK"), {O.STATUS_UNEXPECTED}),

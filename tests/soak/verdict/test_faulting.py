@@ -134,10 +134,6 @@ class TestHidden:
     @pytest.mark.parametrize(
         ("changes", "what"),
         [
-            (
-                {"kind": "reload", "active_s": None, "outcome": FaultOutcome.FAILED, "reason": "never seen"},
-                "effect",
-            ),
             ({"kind": "reload", "active_s": 161.0}, "effect"),
             ({"kind": "backend-down", "outcome": FaultOutcome.INCONCLUSIVE}, "effect"),
             ({"kind": "backend-down", "recovery_s": 11.0}, "recovery"),
@@ -155,6 +151,19 @@ class TestHidden:
         missed = only_missed(verdict(run))
         assert (Word.INVALID, "self_healthy") == (missed.word, missed.name)
         assert f"soak was unwell while the {what} of {changes['kind']} #1" in missed.reason
+
+    @pytest.mark.parametrize(
+        ("unwell_s", "word", "name"),
+        [(4.0, Word.FAIL, "faults_verified"), (6.0, Word.INVALID, "self_healthy")],
+    )
+    def test_an_effect_that_well_eyes_did_not_see_either_is_not_hidden(self, verdict, unwell_s, word, name):
+        """A reload that was never seen, in ten seconds of which soak was well for six, failed; for four, nobody knows."""
+        run = SyntheticRun(seconds=2000)
+        never = {"active_s": None, "outcome": FaultOutcome.FAILED, "reason": "never seen"}
+        run.add_fault(record(1, "reload", 150.0, **never), until_s=165.0)
+        run.unwell = [Unwell(152.0, 152.0 + unwell_s, "late")]
+        missed = only_missed(verdict(run))
+        assert (word, name) == (missed.word, missed.name)
 
     def test_a_recovery_that_may_have_lasted_longer_is_hidden(self, verdict):
         """Calm was seen only after unwell seconds: between the last failure and them lies too much."""
