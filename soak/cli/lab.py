@@ -33,7 +33,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     metavar="N",
     help="Hosts with a route each: r1.soak.test, ...; default: 0.",
 )
-@click.option("--proxy", default="nginx", metavar="NAME", help="The proxy: nginx (the default), haproxy, caddy.")
+@click.option(
+    "--proxy",
+    default="nginx",
+    metavar="NAME",
+    help="The proxy: nginx (the default), haproxy, caddy, traefik.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 def lab(*, backends: int, routes: int, proxy: str, as_json: bool) -> int:
     """Bring up the local lab alone, a proxy with its origins on loopback, and wait.

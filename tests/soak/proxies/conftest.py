@@ -43,10 +43,12 @@ async def started(run: RunDir) -> AsyncIterator[StartLab]:
     """Return a function that starts a lab with a proxy; ended whatever a test did to it, and nothing is left."""
     labs: list[LocalLab] = []
 
-    async def start(kind: str, *, backends: int = 3, routes: int = 0, extra: str = "") -> LocalLab:
+    async def start(
+        kind: str, *, backends: int = 3, routes: int = 0, extra: str = "", start_timeout: float = 20
+    ) -> LocalLab:
         plan = Plan.model_validate(
             {
-                "lab": {"backends": backends, "start_timeout": 20},
+                "lab": {"backends": backends, "start_timeout": start_timeout},
                 "proxy": {"kind": kind, "extra": extra},
             }
         )
