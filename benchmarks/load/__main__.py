@@ -56,7 +56,7 @@ def main() -> None:
     )
     parser.add_argument("--rows", default=",".join(ROWS), help=f"tables: {', '.join(ROWS)}")
     parser.add_argument("--repetitions", type=int, help="measurements of each (default 5)")
-    parser.add_argument("--seconds", type=int, help="length of each (default 4)")
+    parser.add_argument("--seconds", type=int, help="length of each (default 3)")
     parser.add_argument(
         "--realtime",
         action="store_true",

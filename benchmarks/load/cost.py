@@ -11,7 +11,8 @@ import resource
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -56,6 +57,18 @@ class Cost:
 def realtime() -> bool:
     """Whether servers and generators run before everything else (environment variable SOAK_BENCH_REALTIME; needs root)."""
     return os.environ.get("SOAK_BENCH_REALTIME") == "1"
+
+
+@contextmanager
+def before_others() -> Iterator[bool]:
+    """Have servers and generators run before everything else in this block, where that is allowed; say whether it is."""
+    previous = os.environ.get("SOAK_BENCH_REALTIME", "0")
+    allowed = os.geteuid() == 0
+    os.environ["SOAK_BENCH_REALTIME"] = "1" if allowed else previous
+    try:
+        yield allowed
+    finally:
+        os.environ["SOAK_BENCH_REALTIME"] = previous
 
 
 def pin(cpu: int) -> Callable[[], None]:

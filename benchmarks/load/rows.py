@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.load.compare import Contestant, Say, of_peer, of_soak, side_by_side
-from benchmarks.load.cost import RunFailed, run_pinned
+from benchmarks.load.cost import RunFailed, before_others, run_pinned
 from benchmarks.load.day import slope_per_hour
 from benchmarks.load.evenness import Evenness, evenness_of
 from benchmarks.load.peers import AB, AUTOCANNON, CONNECTIONS, H2LOAD, HEY, K6, OHA, WRK, Task
@@ -22,7 +22,7 @@ from benchmarks.load.target import Target, serving
 from soak.load.traffic import LoadSlice
 
 HTTP1_RATE = 10_000
-BUSY_RATE = 30_000
+BUSY_RATE = 50_000
 TLS_NEW_RATE = 300
 H2_RATE = 4_000
 LAB_RATE = 1_000
@@ -35,9 +35,9 @@ class Effort:
     """How long and how often."""
 
     repetitions: int = 5
-    seconds: int = 4
+    seconds: int = 3
     lab_s: int = 20
-    worker_s: int = 180
+    worker_s: int = 120
     day_s: int = 86_400
 
 
@@ -192,7 +192,7 @@ def highest(holds: Callable[[int], bool], *, start: int, top: int, step: int) ->
 def scale(effort: Effort, say: Say) -> dict[str, Any]:
     """(b) The highest rate that one worker holds without a missed or dropped slot, and what was full when it did not."""
     tries: list[dict[str, Any]] = []
-    with serving() as target, tempfile.TemporaryDirectory() as scratch:
+    with before_others() as first, serving() as target, tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
 
         def once(rate: int) -> dict[str, Any]:
@@ -227,8 +227,8 @@ def scale(effort: Effort, say: Say) -> dict[str, Any]:
                     return True
             return False
 
-        best = highest(holds, start=5_000, top=80_000, step=1_000)
-    return {"held": best, "tries": tries}
+        best = highest(holds, start=5_000, top=160_000, step=5_000)
+    return {"held": best, "tries": tries, "before_others": first}
 
 
 _PLAN = """\

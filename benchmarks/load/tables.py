@@ -106,7 +106,7 @@ def http1(result: Json) -> str:
             _comparison(result, extra=seen, names=["empty ms", "fullest ms"]),
             targets(goals),
             (
-                f"Both as busy as they get (soak at 30,000 req/s, wrk saturated): {both} times wrk. "
+                f"Both as busy as they get (soak at 50,000 req/s, wrk saturated): {both} times wrk. "
                 f"soak's lag p50 at {result['rate']:,} req/s: {lag} ms; {lost:,} of {slots:,} slots were not sent."
             ),
         ]

@@ -5,7 +5,16 @@ from dataclasses import asdict
 
 import pytest
 
-from benchmarks.load.cost import Cost, CpuRun, RunFailed, Spread, difference, run_pinned
+from benchmarks.load.cost import (
+    Cost,
+    CpuRun,
+    RunFailed,
+    Spread,
+    before_others,
+    difference,
+    realtime,
+    run_pinned,
+)
 
 BURN = "import time; end = time.process_time() + {}; sum(1 for _ in iter(lambda: time.process_time() < end, False))"
 
@@ -60,3 +69,11 @@ def test_a_spread_is_median_and_range():
     assert Spread(3.0, 1.0, 90.0, 3) == Spread.of([90.0, 1.0, 3.0])
     with pytest.raises(ValueError, match="no measurements"):
         Spread.of([])
+
+
+def test_priority_is_given_back(monkeypatch):
+    """Only root may have it, and only for a while."""
+    monkeypatch.setenv("SOAK_BENCH_REALTIME", "0")
+    with before_others() as allowed:
+        assert realtime() is allowed
+    assert not realtime()

@@ -25,7 +25,7 @@ def result(**changes):
         entry("hey", [40.0, 44.0, 48.0]),
         entry("k6", [], missing="not installed (PATH only)"),
         entry("wrk", [10.0, 11.0, 12.0], failures=["wrk ended with 1"]),
-        entry("soak at 30,000", [14.0, 15.0, 16.0]),
+        entry("soak at 50,000", [14.0, 15.0, 16.0]),
     ]
     even = {"soak": {"milliseconds": 1000, "requests": 10_000, "empty_share": 0.01, "most": 14}}
     return {"rate": 10_000, "entries": entries, "evenness": even, **changes}
