@@ -58,7 +58,7 @@ def wrapper(tmp_path, on_hup: str, prepare: str = ""):
 
 def run(tmp_path, binary, series: str):
     plan = f"""
-    length: 34s
+    length: 28s
     rate: 200
     proxy: {{binary: {binary}}}
     chaos:
