@@ -1,5 +1,5 @@
 # make soak                     two minutes at 1,000 req/s against a real nginx, with chaos, then the verdict
-# make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy, traefik
+# make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy, traefik, envoy
 # make soak ARGS="--minutes 10" the same with other flags of 'soak start'
 # make test                     everything: lint, types, tests, coverage
 # make lint                     ruff and mypy alone

@@ -83,7 +83,7 @@ class _Frozen(BaseModel):
 class ProxyPlan(_Frozen):
     """Which proxy, and how it is started."""
 
-    kind: str = Field("nginx", description="Adapter name: nginx, haproxy, caddy, traefik.")
+    kind: str = Field("nginx", description="Adapter name: nginx, haproxy, caddy, traefik, envoy.")
     binary: str | None = Field(
         None, description="Path of the proxy's binary; default: the one from its package or on PATH."
     )

@@ -59,7 +59,9 @@ _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
     click.option("--hours", type=float, metavar="H", help="Length of the run."),
     click.option("--minutes", type=float, metavar="M", help="Length of the run."),
     click.option("--rate", type=float, metavar="R", help="Requests per second."),
-    click.option("--proxy", metavar="NAME", help="The proxy under test: nginx, haproxy, caddy, traefik."),
+    click.option(
+        "--proxy", metavar="NAME", help="The proxy under test: nginx, haproxy, caddy, traefik, envoy."
+    ),
     click.option("--lab", metavar="KIND", help="Where it runs: local (processes on loopback)."),
     click.option(
         "--every",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
@@ -72,25 +71,40 @@ async def exchange(socket: Path, request: bytes, *, finish: bool = False) -> byt
             await writer.wait_closed()
 
 
-async def post(socket: Path, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-    """Send one POST over a fresh connection to an HTTP server on a Unix socket; returns the status and the text.
+async def ask_http(
+    socket: Path, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+) -> tuple[int, str]:
+    """Send one request over a fresh connection to an HTTP server on a Unix socket; returns the status and the text.
 
-    Text is the ``error`` of a JSON answer where there is one. Raises ``OSError``, also for what is no HTTP answer.
+    Raises ``OSError``, also for what is no HTTP answer.
     """
     fields = {
         "Host": "localhost",
         "Content-Length": str(len(body)),
         "Connection": "close",
         "Accept-Encoding": "identity",
-        **headers,
+        **(headers or {}),
     }
-    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     answer = await exchange(socket, ("\r\n".join(lines) + "\r\n\r\n").encode() + body)
     head, _, said = answer.partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]
     if not head.startswith(b"HTTP/1.") or not status or not status[0].isdigit():
         raise OSError(f"{path} was answered by what is no HTTP: {answer[:100]!r}")
-    text = said.decode(errors="replace").strip()
-    with suppress(ValueError, KeyError, TypeError):
-        text = str(json.loads(text)["error"])
-    return int(status[0]), text
+    if b"\r\ntransfer-encoding: chunked" in head.lower():
+        said = _unchunked(said)
+    return int(status[0]), said.decode(errors="replace").strip()
+
+
+def _unchunked(body: bytes) -> bytes:
+    """Put chunks together (RFC 9112 section 7.1). Raises ``OSError`` when they were cut."""
+    whole = b""
+    while True:
+        size, _, rest = body.partition(b"\r\n")
+        try:
+            length = int(size.partition(b";")[0], 16)
+        except ValueError:
+            raise OSError(f"an answer in chunks was cut after {len(whole)} bytes") from None
+        if length == 0:
+            return whole
+        whole, body = whole + rest[:length], rest[length + 2 :]

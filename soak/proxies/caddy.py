@@ -8,13 +8,15 @@ admin server itself is replaced with each load: one fresh connection for each ca
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGTERM, SIGUSR1, Signals
 
 from soak.errors import LabError
-from soak.proxies._asking import ask_version, find_binary, post
+from soak.proxies._asking import ask_http, ask_version, find_binary
 from soak.proxies.base import (
     GENERATION_HEADER,
     ROUTE_HEADER,
@@ -217,9 +219,11 @@ class CaddyAdapter:
         """Post the Caddyfile; the answer comes when it serves, or says why it does not."""
         headers = {"Content-Type": "text/caddyfile", "Cache-Control": "must-revalidate"}
         body = (context.directory / _MAIN).read_bytes()
-        status, words = await post(context.directory / _SOCKET, "/load", headers, body)
+        status, words = await ask_http(context.directory / _SOCKET, "POST", "/load", headers, body)
         if status == 200:
             return Reloaded(accepted=True, detail={"status": status})
+        with suppress(ValueError, KeyError, TypeError):
+            words = str(json.loads(words)["error"])
         return Reloaded(accepted=False, reason=f"{status}: {words}", detail={"status": status})
 
     def role(self, cmdline: str) -> ProcessRole:

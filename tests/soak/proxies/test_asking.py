@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from soak.errors import LabError
-from soak.proxies._asking import ask_version, exchange, find_binary, post
+from soak.proxies._asking import ask_http, ask_version, exchange, find_binary
 
 
 @asynccontextmanager
@@ -54,19 +54,30 @@ async def test_nobody_there_is_an_os_error(tmp_path):
     ("expected", "answer"),
     [
         ((200, ""), b"HTTP/1.1 200 OK\r\n\r\n"),
-        ((400, "bad"), b'HTTP/1.1 400 Bad Request\r\nA: b\r\n\r\n{"error":"bad"}\n'),
+        ((400, "bad"), b"HTTP/1.1 400 Bad Request\r\nA: b\r\n\r\nbad\n"),
         ((500, "plain"), b"HTTP/1.0 500 x\r\n\r\nplain"),
-        ((200, "[1]"), b"HTTP/1.0 200 x\r\n\r\n[1]"),
+        (
+            (200, "onetwo"),
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3;x\r\ntwo\r\n0\r\n\r\n",
+        ),
     ],
 )
-async def test_a_post_returns_status_and_words(tmp_path, expected, answer):
-    """The words are the error of a JSON object where there is one."""
+async def test_a_request_returns_status_and_text(tmp_path, expected, answer):
+    """Whole, or in chunks that are put together."""
     async with serving(tmp_path / "s", answer) as asked:
-        assert expected == await post(tmp_path / "s", "/load", {"A": "b"}, b"body")
+        assert expected == await ask_http(tmp_path / "s", "POST", "/load", {"A": "b"}, b"body")
     assert asked[0].startswith(
         b"POST /load HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nConnection: close\r\n"
     )
     assert asked[0].endswith(b"\r\nA: b\r\n\r\nbody")
+
+
+async def test_chunks_that_were_cut_are_an_os_error(tmp_path):
+    """The end of an answer is no end of its chunks."""
+    cut = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n"
+    async with serving(tmp_path / "s", cut):
+        with pytest.raises(OSError, match="was cut after 3 bytes"):
+            await ask_http(tmp_path / "s", "GET", "/stats")
 
 
 @pytest.mark.parametrize("answer", [b"", b"hello", b"HTTP/1.1 many\r\n\r\n"])
@@ -74,7 +85,7 @@ async def test_what_is_no_http_is_an_os_error(tmp_path, answer):
     """Also an answer that was cut."""
     async with serving(tmp_path / "s", answer):
         with pytest.raises(OSError, match="answered by what is no HTTP"):
-            await post(tmp_path / "s", "/load", {}, b"")
+            await ask_http(tmp_path / "s", "GET", "/load")
 
 
 def test_binaries_are_looked_for_in_order(tmp_path):
