@@ -105,7 +105,8 @@ def proxy(plan: Plan) -> Finding:
         version = known.version(binary)
     except SoakError as error:
         return Finding(plan.proxy.kind, Level.BLOCK, str(error))
-    return Finding(plan.proxy.kind, Level.OK, f"{version} at {binary}")
+    able = ", ".join(sorted(known.capabilities))
+    return Finding(plan.proxy.kind, Level.OK, f"{version} at {binary}; can {able}")
 
 
 def raise_open_files() -> tuple[int, int]:

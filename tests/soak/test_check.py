@@ -214,3 +214,10 @@ def test_runs_that_cannot_be_listed_are_a_warning(tmp_path):
     (found,) = check.dead_runs(tmp_path)
     assert Level.WARN is found.level
     assert os.fspath(tmp_path) in found.text
+
+
+def test_what_the_proxy_can_is_shown():
+    """Version, binary, capabilities."""
+    found = check.proxy(plan())
+    assert Level.OK is found.level
+    assert found.text.endswith("; can cert_rotate, h2, marker, reload, websocket")

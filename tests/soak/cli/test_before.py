@@ -10,10 +10,11 @@ from soak.planfile import load_plan, template
 
 
 def test_faults_are_listed_with_what_they_do(soak):
-    """Every one in the catalog, on a line of its own."""
+    """Every one in the catalog, on a line of its own; the last says what the proxy can."""
     result = soak("faults")
     assert 0 == result.exit_code
-    lines = result.stdout.splitlines()
+    *lines, able = result.stdout.splitlines()
+    assert "nginx can cert_rotate, h2, marker, reload, websocket" == able
     assert len(registry()) + 1 == len(lines)
     (down,) = [line for line in lines if line.startswith("backend-down")]
     for words in ("b1, b2, b3", "30s", "yes", registry()["backend-down"].summary):
