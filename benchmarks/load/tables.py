@@ -167,7 +167,7 @@ def scale(result: Json) -> str:
                 f"{best['missed'] + best['dropped']:,}",
                 f"{best['worker_cpu_share']:.0%}",
                 f"{best['server_cpu_share']:.0%}",
-                f"{best['cpu_us']:.1f}",
+                f"{best['cpu_us']:.1f}" if best["held"] else "-",
                 f"{best['lag_ms']['p50']:.2f} / {best['lag_ms']['p99']:.2f}",
             ]
         )
