@@ -326,13 +326,19 @@ async def test_a_thousand_routes_answer_by_their_names_also_after_a_reload(route
 
     async def routes(generation: str) -> None:
         reader, writer = await connect(routed)
-        for name in names:
-            head = f"GET /bytes/10 HTTP/1.1\r\nHost: {name}.soak.test\r\nX-Soak-Id: {name}\r\n\r\n"
-            writer.write(head.encode())
-            answer = await reader.readuntil(pattern(10))
-            for line in (f"X-Soak-Route: {name}", f"X-Soak-Id: {name}", f"X-Soak-Generation: {generation}"):
-                assert f"\r\n{line}\r\n".encode() in answer
-        await close(writer)
+        try:
+            for name in names:
+                head = f"GET /bytes/10 HTTP/1.1\r\nHost: {name}.soak.test\r\nX-Soak-Id: {name}\r\n\r\n"
+                writer.write(head.encode())
+                answer = await reader.readuntil(pattern(10))
+                for line in (
+                    f"X-Soak-Route: {name}",
+                    f"X-Soak-Id: {name}",
+                    f"X-Soak-Generation: {generation}",
+                ):
+                    assert f"\r\n{line}\r\n".encode() in answer
+        finally:
+            await close(writer)
 
     await routes("1")
     for name in (names[0], names[499], names[999]):
@@ -343,6 +349,9 @@ async def test_a_thousand_routes_answer_by_their_names_also_after_a_reload(route
     async with asyncio.timeout(10):
         while (await fetch(routed, "/bytes/1")).headers["x-soak-generation"] != "2":
             await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):  # until they are gone, old workers may take a fresh connection
+        while (await routed.vitals(0))[0].old_processes:
+            await asyncio.sleep(0.05)
     await routes("2")
     assert (await routed.apply_broken_config()).ok
     assert Path(run.lab / "proxy" / "routes.conf").read_text().count("server {") == 1000
