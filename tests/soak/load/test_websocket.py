@@ -275,8 +275,8 @@ ROWS = [
     Row(
         "fragments without end",
         opened(sends_empty_fragments_without_end),
-        {O.BODY_TIMEOUT, O.RESPONSE_TIMEOUT},
-        QUICK,
+        {O.BODY_TIMEOUT},
+        {"body_timeout_s": 0.1},
     ),
     Row("404", denies("404 Not Found"), {O.STATUS_4XX}, error="answered with status 404"),
     Row("503", denies("503 Busy"), {O.STATUS_5XX}),
