@@ -33,7 +33,7 @@ from soak.clock import NS, RunClock, SystemClock, iso_utc
 from soak.collect import ReportBook
 from soak.doors import Doors
 from soak.errors import EXIT_INVALID, EXIT_USAGE, SoakError, StoreError
-from soak.lab.local import LocalLab
+from soak.lab.catalog import lab_of
 from soak.lab.prober import Prober
 from soak.lab.process import row_of
 from soak.lab.vitals import Subject, look_at
@@ -192,8 +192,7 @@ class Daemon:
 
     @asynccontextmanager
     async def _in_the_lab(self) -> AsyncIterator[None]:
-        routes = max(c.hosts for c in self._plan.traffic.classes)
-        self._lab = LocalLab(self._run, self._plan, on_event=self._recorder.event, routes=routes)
+        self._lab = lab_of(self._run, self._plan, on_event=self._recorder.event)
         try:
             await self._lab.start()
             yield

@@ -6,102 +6,35 @@ Owns the field names, types, defaults and cross-field rules. Reading files, merg
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, model_validator
 
 from soak.errors import nearest
+from soak.labplan import LabPlan
+from soak.plantypes import Duration, Frozen, Share, format_duration, parse_duration
+from soak.proxyplan import ProxyPlan
 from soak.shapes import SHAPES
 
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(d|h|ms|m|s)\s*)")
-_UNIT_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-
-def parse_duration(value: object) -> float:
-    """Return seconds for ``"15m"``, ``"1h30m"``, ``"250ms"``, or a plain number of seconds.
-
-    Raises ``ValueError`` with the value and the rule for anything else, for negative and for non-finite numbers.
-    """
-    if isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a duration; write it like 30s, 15m, 1h30m or 250ms")
-    if isinstance(value, int | float):
-        seconds = float(value)
-    else:
-        text = str(value).strip().lower()
-        parts = _DURATION.findall(text)
-        if parts and _DURATION.sub("", text) == "":
-            seconds = sum(float(n) * _UNIT_S[unit] for n, unit in parts)
-        else:
-            try:
-                seconds = float(text)
-            except ValueError:
-                raise ValueError(
-                    f"{value!r} is not a duration; write it like 30s, 15m, 1h30m or 250ms"
-                ) from None
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{value!r} is not a duration: it must be zero or more and finite")
-    return seconds
-
-
-def format_duration(seconds: float) -> str:
-    """Return the shortest spelling, exact to the millisecond: ``90.0`` -> ``"1m30s"``, ``0.25`` -> ``"250ms"``."""
-    if seconds < 0.0005:
-        return f"{seconds:g}s"
-    whole, ms = divmod(round(seconds * 1000), 1000)
-    out = ""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        n, whole = divmod(whole, size)
-        if n:
-            out += f"{n}{unit}"
-    return out + (f"{ms}ms" if ms else "")
-
-
-Duration = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    PlainSerializer(format_duration, return_type=str, when_used="json"),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "15m", "1h30m", "250ms"]}),
+__all__ = [
+    "ChaosPlan",
+    "ClassObjectivesPlan",
+    "Duration",
+    "FaultSeriesPlan",
+    "LabPlan",
+    "ObjectivesPlan",
+    "Plan",
+    "ProxyPlan",
+    "SelfPlan",
+    "TrafficClassPlan",
+    "TrafficPlan",
+    "default_classes",
+    "format_duration",
+    "parse_duration",
 ]
-"""Seconds as a float; spelled ``15m`` in YAML."""
-
-Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProxyPlan(_Frozen):
-    """Which proxy, and how it is started."""
-
-    kind: str = Field("nginx", description="Adapter name: nginx, haproxy, caddy, traefik, envoy.")
-    binary: str | None = Field(
-        None, description="Path of the proxy's binary; default: the one from its package or on PATH."
-    )
-    workers: int = Field(
-        2, ge=1, le=64, description="Worker processes or threads of the proxy, where it has them."
-    )
-    extra: str = Field("", description="Raw configuration added to the server block.")
-
-
-class LabPlan(_Frozen):
-    """Where the system under test runs."""
-
-    kind: Literal["local"] = "local"
-    backends: int = Field(3, ge=1, le=64, description="How many origins stand behind the proxy: b1, b2, ...")
-    start_timeout: Duration = Field(15.0, gt=0, description="How long the lab may take to come up.")
-
-
-class ClassObjectivesPlan(_Frozen):
+class ClassObjectivesPlan(Frozen):
     """Limits of one traffic class alone. What is not given is judged with all other classes, by the plan's objectives."""
 
     success: float | None = Field(
@@ -118,7 +51,7 @@ class ClassObjectivesPlan(_Frozen):
     )
 
 
-class TrafficClassPlan(_Frozen):
+class TrafficClassPlan(Frozen):
     """One shape of requests with its share of the rate."""
 
     shape: str | None = Field(
@@ -203,7 +136,7 @@ def default_classes() -> tuple[TrafficClassPlan, ...]:
     )
 
 
-class TrafficPlan(_Frozen):
+class TrafficPlan(Frozen):
     """How requests are sent."""
 
     classes: tuple[TrafficClassPlan, ...] = Field(
@@ -241,7 +174,7 @@ class TrafficPlan(_Frozen):
         return self
 
 
-class FaultSeriesPlan(_Frozen):
+class FaultSeriesPlan(Frozen):
     """One fault on a period."""
 
     fault: str = Field(description="Fault name; see 'soak faults'.")
@@ -268,7 +201,7 @@ class FaultSeriesPlan(_Frozen):
         return self
 
 
-class ChaosPlan(_Frozen):
+class ChaosPlan(Frozen):
     """What is broken, and when."""
 
     series: tuple[FaultSeriesPlan, ...] = ()
@@ -289,7 +222,7 @@ class ChaosPlan(_Frozen):
     )
 
 
-class ObjectivesPlan(_Frozen):
+class ObjectivesPlan(Frozen):
     """The limits that make a verdict. ``soak report --objectives`` judges a finished run by others."""
 
     rate_held: float = Field(
@@ -342,7 +275,7 @@ class ObjectivesPlan(_Frozen):
     )
 
 
-class SelfPlan(_Frozen):
+class SelfPlan(Frozen):
     """When soak itself counts as unwell."""
 
     max_lag_p99: Duration = Field(
@@ -356,7 +289,7 @@ class SelfPlan(_Frozen):
     )
 
 
-class Plan(_Frozen):
+class Plan(Frozen):
     """A run, whole."""
 
     name: str = Field("", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")

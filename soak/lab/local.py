@@ -6,7 +6,7 @@ Wires its parts and owns the lifecycle; ``backends.py`` and ``proxy.py`` do what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from chaos.target import BackendStatus, Identity
 from soak.clock import Clock, SystemClock
 from soak.errors import LabError
 from soak.lab.backends import LocalBackends
+from soak.lab.base import OnEvent
 from soak.lab.proxy import LocalProxy
 from soak.lab.state import LabState
 from soak.lab.sweep import release
@@ -33,9 +34,6 @@ _TEND_PERIOD_S = 10.0
 _REAP_TIMEOUT_S = 2.0
 _OF_ADAPTER = {"reload": Capability.RELOAD, "cert_rotate": Capability.CERT_ROTATE}
 _OF_LAB = frozenset({"backend_stop", "backend_pause"})
-
-OnEvent = Callable[[str, Mapping[str, Any]], None]
-"""Called with a dotted name and JSON: ``origin.died``, ``proxy.died``, ``proxy.log_trimmed``."""
 
 
 class LocalLab:

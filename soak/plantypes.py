@@ -1,0 +1,67 @@
+"""What the fields of a plan are made of: durations, shares, and a base that is immutable and refuses unknown keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)(d|h|ms|m|s)\s*)")
+_UNIT_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def parse_duration(value: object) -> float:
+    """Return seconds for ``"15m"``, ``"1h30m"``, ``"250ms"``, or a plain number of seconds.
+
+    Raises ``ValueError`` with the value and the rule for anything else, for negative and for non-finite numbers.
+    """
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a duration; write it like 30s, 15m, 1h30m or 250ms")
+    if isinstance(value, int | float):
+        seconds = float(value)
+    else:
+        text = str(value).strip().lower()
+        parts = _DURATION.findall(text)
+        if parts and _DURATION.sub("", text) == "":
+            seconds = sum(float(n) * _UNIT_S[unit] for n, unit in parts)
+        else:
+            try:
+                seconds = float(text)
+            except ValueError:
+                raise ValueError(
+                    f"{value!r} is not a duration; write it like 30s, 15m, 1h30m or 250ms"
+                ) from None
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{value!r} is not a duration: it must be zero or more and finite")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Return the shortest spelling, exact to the millisecond: ``90.0`` -> ``"1m30s"``, ``0.25`` -> ``"250ms"``."""
+    if seconds < 0.0005:
+        return f"{seconds:g}s"
+    whole, ms = divmod(round(seconds * 1000), 1000)
+    out = ""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        n, whole = divmod(whole, size)
+        if n:
+            out += f"{n}{unit}"
+    return out + (f"{ms}ms" if ms else "")
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["30s", "15m", "1h30m", "250ms"]}),
+]
+"""Seconds as a float; spelled ``15m`` in YAML."""
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Frozen(BaseModel):
+    """Base of everything in a plan: immutable, and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
