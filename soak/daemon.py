@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -23,16 +21,18 @@ from chaos.arbiter import Arbiter
 from chaos.faults.catalog import registry
 from chaos.guard import AbortGuard
 from chaos.journal import Journal
-from chaos.lifecycle import Limits
 from chaos.model import FaultRecord, FaultShape
 from chaos.runner import Runner
 from chaos.timeline import PlannedFault
 from soak import log as run_log
+from soak.bounds import LEAD_S, drain_s, fault_limits, longest_s, silence_s
 from soak.census import pulse, watch_vitals
 from soak.clock import NS, RunClock, SystemClock, iso_utc
 from soak.collect import ReportBook
+from soak.described import describe_run, write_live
 from soak.doors import Doors
-from soak.errors import EXIT_INVALID, EXIT_USAGE, SoakError, StoreError
+from soak.ending import Ending
+from soak.errors import EXIT_USAGE, SoakError, StoreError
 from soak.lab.catalog import lab_of
 from soak.lab.prober import Prober
 from soak.lab.process import row_of
@@ -42,7 +42,7 @@ from soak.liveview import NullView, View
 from soak.load.limits import raise_open_file_limit
 from soak.load.pool import LoadPool
 from soak.load.slices import slices_of
-from soak.load.traffic import STREAM_TIMEOUT_S, classes_of
+from soak.load.traffic import classes_of
 from soak.measure.ledger import Ledger
 from soak.metrics import Metrics
 from soak.model import Phase, Scope, Sighting, Vital
@@ -65,16 +65,11 @@ from soak.watchman import Watchman
 from soak.web.control import ControlServer
 from soak.web.pages import Pages
 
-LEAD_S = 0.3
-"""Time for the slices to reach the load workers before the first slot is due."""
-DRAIN_MARGIN_S = 5.0
-GUARDIAN_MARGIN_S = 600.0
 STALE_REPORT_S = 5.0
-log = run_log.get_logger("soak.daemon")
 
 
 class Daemon:
-    """One run. ``run`` returns the exit code; ``request_stop`` ends it early, a second time without the drain."""
+    """One run. ``run`` returns the exit code; its signals and its control socket end it early."""
 
     def __init__(self, plan: Plan, run: RunDir, view: View) -> None:
         self._plan = plan
@@ -84,13 +79,7 @@ class Daemon:
         self._run_clock = RunClock(self._clock, monotonic_ns())
         self._ledger = Ledger()
         self._live = LiveState(plan, self._ledger)
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._reason = "finished"
-        self._ended: asyncio.Future[int] = self._loop.create_future()
-        self._trouble: SoakError | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = Ending(run.log, self._tell)
 
     async def run(self) -> int:
         """Run to the end and return the exit code. Raises ``SoakError`` for what a person must mend."""
@@ -103,20 +92,10 @@ class Daemon:
                     self._wire_chaos()
                     self._wire_doors()
                     async with self._open_doors(), self._under_load():
-                        await self._until_the_end()
-        if self._trouble is not None:
-            raise self._trouble
-        return self._ended.result()
-
-    def request_stop(self, reason: str) -> None:
-        """End the run gracefully; asked again, do not wait for requests in flight. Healing is never skipped."""
-        if self._stop.is_set():
-            self._hurry.set()
-            self._recorder.event("run.hurried", {"reason": reason})
-            return
-        self._reason = reason
-        self._stop.set()
-        self._recorder.event("run.stopping", {"reason": reason})
+                        await self._ending.until(self._pool.wait)
+        if self._ending.trouble is not None:
+            raise self._ending.trouble
+        return self._ending.exit_code.result()
 
     def status(self) -> Status:
         """Return a snapshot."""
@@ -136,14 +115,14 @@ class Daemon:
         self._control: ControlServer | None = None
         try:
             yield
-            self._ended.set_result(await asyncio.to_thread(self._judge))
+            self._ending.exit_code.set_result(await asyncio.to_thread(self._judge))
         finally:
             if self._control is not None:
                 await self._control.close()
 
     @asynccontextmanager
     async def _stored(self) -> AsyncIterator[None]:
-        self._store = StoreWriter(self._run.db, on_failure=self._store_failed)
+        self._store = StoreWriter(self._run.db, on_failure=self._ending.give_up_from_thread)
         self._recorder = Recorder(
             self._store,
             self._live,
@@ -158,14 +137,14 @@ class Daemon:
             try:
                 await asyncio.to_thread(self._store.close)
             except StoreError as error:
-                self._blame(error)
+                self._ending.blame(error)
 
     @asynccontextmanager
     async def _heard(self) -> AsyncIterator[None]:
         """Take SIGINT and SIGTERM as wishes to stop; SIGHUP has no meaning here, and says so."""
-        loop = self._loop
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.request_stop, number.name)
+            loop.add_signal_handler(number, self._ending.request_stop, number.name)
         loop.add_signal_handler(signal.SIGHUP, self._recorder.event, "signal.ignored", {"signal": "SIGHUP"})
         try:
             yield
@@ -175,14 +154,11 @@ class Daemon:
 
     @asynccontextmanager
     async def _guarded(self) -> AsyncIterator[None]:
-        plan = self._plan
-        starting_s = LEAD_S + plan.lab.start_timeout * (plan.lab.backends + 2)
-        longest_s = starting_s + plan.length + self._drain_s() + GUARDIAN_MARGIN_S
         watchman = Watchman(
             self._run,
-            monotonic_ns() + int(longest_s * NS),
+            monotonic_ns() + int(longest_s(self._plan) * NS),
             on_event=self._recorder.event,
-            on_lost=lambda reason: self._give_up(SoakError(reason)),
+            on_lost=lambda reason: self._ending.give_up(SoakError(reason)),
         )
         await watchman.start()
         try:
@@ -217,7 +193,7 @@ class Daemon:
             self._describe()
             self._control = ControlServer(self._run.socket, self._doors)
             await self._control.start()
-            _write_live(self._run.live, self._facts, self._run_clock.t0_ns)
+            write_live(self._run.live, self._facts, self._run_clock.t0_ns)
             yield
         finally:
             await self._pages.close()
@@ -233,10 +209,11 @@ class Daemon:
             for skipped in self._skipped:
                 self._runner.record_skipped(skipped.request, skipped.reason)
             self._scheduler.start()
-            self._background(pulse(clock, self._pool.beat, self._show, self._recorder.stalled), "pulse")
-            self._background(watch_vitals(clock, self._look, self._recorder.vital), "vitals")
-            self._background(self._prober.run(), "prober")
-            self._background(self._origins.run(), "origins")
+            background = self._ending.background
+            background(pulse(clock, self._pool.beat, self._show, self._recorder.stalled), "pulse")
+            background(watch_vitals(clock, self._look, self._recorder.vital), "vitals")
+            background(self._prober.run(), "prober")
+            background(self._origins.run(), "origins")
             yield
         finally:
             await self._wind_down()
@@ -254,8 +231,8 @@ class Daemon:
             self._runner,
             self._run_clock,
             status=self.status,
-            request_stop=self.request_stop,
-            ended=self._ended,
+            request_stop=self._ending.request_stop,
+            ended=self._ending.exit_code,
         )
         self._pages = Pages(
             port=self._plan.http_port,
@@ -285,8 +262,7 @@ class Daemon:
             self._probed,
             lambda data: self._recorder.event("probe.failed", data),
         )
-        silence_s = max(1.0, 10 * plan.lab.backends / plan.rate)
-        self._observer = TrafficObserver(clock, silence_s=silence_s, hurry=self._prober.hurry)
+        self._observer = TrafficObserver(clock, silence_s=silence_s(plan), hurry=self._prober.hurry)
         self._recovery = TrafficRecoveryWatch(clock)
         self._origins = OriginWatch(
             lab.backend_names(),
@@ -345,11 +321,7 @@ class Daemon:
             event=self._recorder.event,
             arbiter=Arbiter(plan.chaos.gap),
             guard=AbortGuard(plan.chaos.abort_failure_ratio),
-            limits=Limits(
-                effect_timeout_s=plan.objectives.effect_within,
-                recovery_timeout_s=plan.chaos.recovery_timeout,
-                max_defer_s=plan.chaos.max_defer,
-            ),
+            limits=fault_limits(plan),
             spawn=spawn,
         )
         timeline = timeline_of(plan)
@@ -374,43 +346,23 @@ class Daemon:
             proxy_url=f"https://{address.host}:{address.https_port}",
             http_url=self._pages.url,
         )
-        run = {
-            "id": self._run.id,
-            "started_at": self._facts.started_at,
-            "started_wall_s": self._started_wall_s,
-            "seed": plan.seed,
-            "proxy": plan.proxy.kind,
-            "proxy_version": lab.proxy_version,
-            "lab": plan.lab.kind,
-            "rate": plan.rate,
-            "length_s": plan.length,
-        }
-        store = self._store
-        store.set_meta("run", run)
-        store.set_meta("plan", plan.model_dump(mode="json", by_alias=True))
-        store.set_meta("t0", {"monotonic_ns": self._run_clock.t0_ns, "wall_s": self._started_wall_s})
-        store.set_meta("fault_shapes", {name: fault.shape.value for name, fault in registry().items()})
+        describe_run(
+            self._store,
+            plan,
+            self._facts,
+            t0_ns=self._run_clock.t0_ns,
+            started_wall_s=self._started_wall_s,
+            fault_shapes={name: fault.shape.value for name, fault in registry().items()},
+        )
         self._recorder.certificate(lab.serial(), 0.0)
 
     # -- the end -------------------------------------------------------------------------------------------------------
-
-    async def _until_the_end(self) -> None:
-        """Wait for the end of the load, or for a wish to stop."""
-        load = spawn(self._pool.wait(), name="load")
-        stopped = spawn(self._stop.wait(), name="stop")
-        await asyncio.wait({load, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        await cancel(stopped)
-        if load.done():
-            try:
-                await load
-            except SoakError as error:
-                self._blame(error)
 
     async def _wind_down(self) -> None:
         """Heal, let traffic recover, drain, and stop watching, in this order."""
         self._live.state = "stopping"
         await self._scheduler.stop()
-        hurried = spawn(self._hurry.wait(), name="hurry")
+        hurried = spawn(self._ending.hurry.wait(), name="hurry")
         healing = spawn(self._runner.stop(), name="heal")
         await asyncio.wait({healing, hurried}, return_when=asyncio.FIRST_COMPLETED)
         if not healing.done():
@@ -418,7 +370,9 @@ class Daemon:
         await healing
         self._pool.stop()
         drained = spawn(self._pool.wait(), name="drain")
-        await asyncio.wait({drained, hurried}, timeout=self._drain_s(), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {drained, hurried}, timeout=drain_s(self._plan), return_when=asyncio.FIRST_COMPLETED
+        )
         await cancel(hurried)
         await self._pool.kill()
         with contextlib.suppress(SoakError):  # what ended the workers was blamed where the run ended
@@ -426,55 +380,24 @@ class Daemon:
         ended_s = self._run_clock.now()
         for vital in await self._look(ended_s):
             self._recorder.vital(vital)
-        for task in self._tasks:
-            await cancel(task)
+        await self._ending.end_background()
         await self._origins.look()
-        self._recorder.event("run.ended", {"reason": self._reason})
+        self._recorder.event("run.ended", {"reason": self._ending.reason})
         self._store.set_meta(
-            "ended", {"at_s": ended_s, "reason": self._reason, "dirty": bool(self._runner.dirty)}
+            "ended", {"at_s": ended_s, "reason": self._ending.reason, "dirty": bool(self._runner.dirty)}
         )
         self._journal.close()
         self._live.state = "finished"
         self._show()
 
-    def _drain_s(self) -> float:
-        """How long the end of what is in flight may take; an answer that is long by design may take long."""
-        traffic = self._plan.traffic
-        long_s = STREAM_TIMEOUT_S if any(c.streaming for c in traffic.classes) else 0.0
-        first_byte_s = traffic.connect_timeout + traffic.tls_timeout + traffic.response_timeout
-        return first_byte_s + long_s + DRAIN_MARGIN_S
-
     def _judge(self) -> int:
         with StoreReader(self._run.db) as reader:
             return int(build_report(reader)["exit_code"])
 
-    def _blame(self, error: SoakError) -> None:
-        """Keep the first thing that a person must mend; it is raised when all is undone."""
-        self._trouble = self._trouble or error
-
-    def _give_up(self, error: SoakError) -> None:
-        """End the run: nothing that happens from now on could be judged or healed."""
-        error.exit_code = EXIT_INVALID
-        self._blame(error)
-        self.request_stop(str(error))
-
-    def _store_failed(self, error: StoreError) -> None:
-        """Called on the store's thread."""
-        self._loop.call_soon_threadsafe(self._give_up, error)
-
-    def _background(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Start a task that must not end by itself; if it does, the run ends and says why."""
-
-        def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("task.died", task=name, exc_info=error)
-                self._give_up(SoakError(f"the daemon's {name} task failed: {error!r}; see {self._run.log}"))
-
-        task = spawn(work, name=name)
-        task.add_done_callback(ended)
-        self._tasks.append(task)
-
     # -- lines between the parts -----------------------------------------------------------------------------------------
+
+    def _tell(self, name: str, data: Mapping[str, Any]) -> None:
+        self._recorder.event(name, data)
 
     def _fault(self, record: FaultRecord) -> None:
         self._recorder.fault(record, self._lab)
@@ -520,13 +443,6 @@ class Daemon:
             f"the load workers have not reported for {behind_s:.0f} s" if late else "",
         )
         return [sentence for sentence in found if sentence]
-
-
-def _write_live(path: Path, facts: Facts, t0_ns: int) -> None:
-    """Leave the addresses of the live run for other tools."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps({**asdict(facts), "t0_ns": t0_ns}, indent=1) + "\n")
-    fresh.replace(path)
 
 
 async def _run(plan: Plan, run: RunDir, view: View) -> int:

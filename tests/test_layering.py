@@ -107,8 +107,11 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.web",
     ),
     # parts of a live run
+    "soak.bounds": ("chaos.lifecycle", "soak.load.traffic", "soak.plan"),
     "soak.census": ("soak.clock", "soak.model"),
     "soak.collect": ("soak.measure", "soak.model", "soak.observe", "soak.plan", "soak.watch"),
+    "soak.described": ("soak.live", "soak.plan"),
+    "soak.ending": ("soak.errors", "soak.log", "soak.tasks"),
     "soak.doors": ("chaos.model", "chaos.runner", "soak.clock", "soak.status", "soak.web.control"),
     "soak.recorder": (
         "certs.install",

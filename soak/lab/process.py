@@ -54,7 +54,9 @@ class ProcessRow:
 def row_of(pid: int) -> ProcessRow | None:
     """Read one process; None when there is none."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        # no Path: it interns its parts, and a day of new pids would make that table grow
+        with open(f"/proc/{pid}/stat", errors="replace") as file:  # noqa: PTH123
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text[text.rindex(")") + 2 :].split()  # the name before it may hold blanks and parentheses
@@ -64,7 +66,7 @@ def row_of(pid: int) -> ProcessRow | None:
 
 def process_table() -> dict[int, ProcessRow]:
     """Read all processes, by pid. Some milliseconds: not for the event loop."""
-    rows = (row_of(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    rows = (row_of(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 -- see row_of
     return {row.pid: row for row in rows if row is not None}
 
 

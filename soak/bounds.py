@@ -1,0 +1,42 @@
+"""How long each part of a run may take, from the plan: faults, the end of what is in flight, the run as a whole. Pure."""
+
+from __future__ import annotations
+
+from chaos.lifecycle import Limits
+from soak.load.traffic import STREAM_TIMEOUT_S
+from soak.plan import Plan
+
+LEAD_S = 0.3
+"""Time for the slices to reach the load workers before the first slot is due."""
+_DRAIN_MARGIN_S = 5.0
+_GUARDIAN_MARGIN_S = 600.0
+_ONES_SILENCE_S = 1.0
+_ANSWERS_MISSED = 10
+
+
+def fault_limits(plan: Plan) -> Limits:
+    """Return how long a fault may wait, take effect, and be recovered from."""
+    return Limits(
+        effect_timeout_s=plan.objectives.effect_within,
+        recovery_timeout_s=plan.chaos.recovery_timeout,
+        max_defer_s=plan.chaos.max_defer,
+    )
+
+
+def drain_s(plan: Plan) -> float:
+    """Return how long the end of what is in flight may take; an answer that is long by design may take long."""
+    traffic = plan.traffic
+    long_s = STREAM_TIMEOUT_S if any(c.streaming for c in traffic.classes) else 0.0
+    first_byte_s = traffic.connect_timeout + traffic.tls_timeout + traffic.response_timeout
+    return first_byte_s + long_s + _DRAIN_MARGIN_S
+
+
+def longest_s(plan: Plan) -> float:
+    """Return after how many seconds a run must be over whatever happens: the guardian's deadline."""
+    starting_s = LEAD_S + plan.lab.start_timeout * (plan.lab.backends + 2)
+    return starting_s + plan.length + drain_s(plan) + _GUARDIAN_MARGIN_S
+
+
+def silence_s(plan: Plan) -> float:
+    """Return how long a backend must be missing from the answers to count as gone: ten of its turns, at least a second."""
+    return max(_ONES_SILENCE_S, _ANSWERS_MISSED * plan.lab.backends / plan.rate)

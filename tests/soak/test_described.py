@@ -1,0 +1,39 @@
+"""What a run writes down of itself at its start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from soak.described import describe_run, write_live
+from soak.live import Facts
+from soak.plan import Plan
+
+FACTS = Facts("r1", 12, "2026-12-01T08:00:00Z", "1.31.3", "https://127.0.0.1:1", "http://127.0.0.1:2")
+
+
+class Kept(dict[str, Any]):
+    """A store's meta, in memory."""
+
+    def set_meta(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+def test_the_store_says_what_was_run_with_what_and_since_when():
+    """Enough to judge the run again, offline; the plan reads back as it was."""
+    kept, plan = Kept(), Plan(rate=500, seed=7)
+    describe_run(kept, plan, FACTS, t0_ns=5, started_wall_s=9.5, fault_shapes={"reload": "transition"})
+    assert ("r1", "nginx", "1.31.3", "local", 500, 7) == tuple(
+        kept["run"][key] for key in ("id", "proxy", "proxy_version", "lab", "rate", "seed")
+    )
+    assert {"monotonic_ns": 5, "wall_s": 9.5} == kept["t0"]
+    assert {"reload": "transition"} == kept["fault_shapes"]
+    assert plan == Plan.model_validate(json.loads(json.dumps(kept["plan"])))
+
+
+def test_the_addresses_of_a_live_run_are_left_whole(tmp_path: Path):
+    """A reader never sees half a file, and no other file stays."""
+    write_live(tmp_path / "live.json", FACTS, 5)
+    assert (12, 5) == tuple(json.loads((tmp_path / "live.json").read_text())[key] for key in ("pid", "t0_ns"))
+    assert ["live.json"] == [path.name for path in tmp_path.iterdir()]
