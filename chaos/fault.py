@@ -8,8 +8,8 @@ anything is touched. Must not know who asked for a fault, when, or how its traff
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -37,6 +37,8 @@ class FaultContext:
     effect_timeout_s: float = 10.0
     blind: bool = False
     """Nobody watches traffic (``soak heal``, the guardian): judge by processes alone and wait for no sight."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Of this instance, from the plan or ``soak inject --param``; for ``prepare``, which keeps in the ``Undo`` what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,18 @@ class Transition(Fault, Protocol):
 
     async def restore(self, ctx: FaultContext, undo: Undo) -> Evidence:
         """Put the last state that was seen to work back in place. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class TakesParams(Protocol):
+    """A fault that has params; one without is given none, and one that it does not know is refused before it begins."""
+
+    params: Mapping[str, str]
+    """What each is, in a sentence, by name."""
+
+    def wrong_params(self, params: Mapping[str, Any], supports: Callable[[str], bool]) -> str:
+        """Return in a sentence why these cannot be carried out, "" when they can. ``supports`` is the target's."""
         ...
 
 

@@ -97,8 +97,11 @@ class Proxy(Protocol):
         """Return the config generation that was last asked for and accepted."""
         ...
 
-    async def apply_generation(self, generation: int) -> Evidence:
+    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
         """Render the configuration with this generation, validate it, put it in place and reload.
+
+        ``kind`` is how: ``full`` or ``routing``; "": as this proxy is usually reloaded. One that the proxy does not know is
+        not ``ok``, and nothing was touched; ``detail["kind"]`` says which it was.
 
         Returns what the proxy itself said of it; whether traffic shows it is the observer's business.
         """
@@ -191,7 +194,10 @@ class Target(Backends, Proxy, Protocol):
     """Everything a lab offers to faults."""
 
     def supports(self, capability: str) -> bool:
-        """Whether the lab and its proxy can do this (``reload``, ``cert_rotate``, ``backend_stop``, ``backend_pause``)."""
+        """Whether the lab and its proxy can do this: ``reload``, ``cert_rotate``, ``backend_stop``, ``backend_pause``.
+
+        And which kinds of reload: ``reload:full``, ``reload:routing``.
+        """
         ...
 
 

@@ -129,7 +129,7 @@ class FakeTarget:
             name: {"pid": next(self._pids), "started": 1.0, "port": 9000 + i}
             for i, name in enumerate(backends)
         }
-        self.capabilities = {"reload", "cert_rotate", "backend_stop", "backend_pause"}
+        self.capabilities = {"reload", "reload:full", "cert_rotate", "backend_stop", "backend_pause"}
         self.calls: list[str] = []
         self.accepted = 1
         self.serving = 1
@@ -208,8 +208,8 @@ class FakeTarget:
         if not self.reload_ignored:
             self.serving, self.serial = generation, serial
 
-    async def apply_generation(self, generation: int) -> Evidence:
-        await self._call("apply_generation", generation)
+    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
+        await self._call("apply_generation", generation, *([kind] if kind else []))
         if self.reload_refused:
             return Evidence(ok=False, reason=self.reload_refused)
         self._good = (self.serving, self.serial)

@@ -25,14 +25,13 @@ from soak.lab.topology import ProxyAddress, choose_topology
 from soak.lab.vitals import look_at
 from soak.model import Vital
 from soak.plan import Plan
-from soak.proxies.base import SERVER_NAME, BackendAddress, Capability, NeedsPorts
+from soak.proxies.base import SERVER_NAME, BackendAddress, NeedsPorts, supported_by
 from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
 
 _TEND_PERIOD_S = 10.0
 _REAP_TIMEOUT_S = 2.0
-_OF_ADAPTER = {"reload": Capability.RELOAD, "cert_rotate": Capability.CERT_ROTATE}
 _OF_LAB = frozenset({"backend_stop", "backend_pause"})
 
 
@@ -138,8 +137,7 @@ class LocalLab:
 
     def supports(self, capability: str) -> bool:
         """Whether the lab and its proxy can do this."""
-        needed = _OF_ADAPTER.get(capability)
-        return capability in _OF_LAB if needed is None else needed in self._adapter.capabilities
+        return capability in _OF_LAB | supported_by(self._adapter)
 
     def backend_names(self) -> Sequence[str]:
         """Return the names, in order."""
@@ -177,9 +175,9 @@ class LocalLab:
         """Return the serial of the certificate that is installed."""
         return self._proxy.serial()
 
-    async def apply_generation(self, generation: int) -> Evidence:
+    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
         """Render, validate, install, reload."""
-        return await self._proxy.apply_generation(generation)
+        return await self._proxy.apply_generation(generation, kind=kind)
 
     async def apply_broken_config(self) -> Evidence:
         """Have a broken configuration refused."""

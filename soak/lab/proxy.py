@@ -24,7 +24,7 @@ from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
 from soak.lab.prober import Probe, ProbeError, trust
 from soak.lab.process import RUN_VARIABLE, Child, exit_words, start_child, tail
-from soak.lab.reloading import Said, by_call, by_signal
+from soak.lab.reloading import Said, by_call, by_signal, chosen_kind
 from soak.lab.state import LabState, marker_of, output_of
 from soak.lab.topology import LOOPBACK, Topology
 from soak.lab.vitals import Subject, executables_of
@@ -35,6 +35,7 @@ from soak.proxies.base import (
     ProxyAdapter,
     ProxyModel,
     ReloadContext,
+    ReloadKind,
     ReloadsByCall,
     TellsProcesses,
 )
@@ -55,6 +56,8 @@ class Setting:
 
     generation: int
     pair: Pair
+    full_generation: int = 1
+    """The last one that came by a full reload."""
 
     @property
     def serial(self) -> str:
@@ -159,11 +162,11 @@ class LocalProxy:
         """Return the serial of the certificate that is installed."""
         return self._current.serial
 
-    async def apply_generation(self, generation: int) -> Evidence:
+    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
         """Render this generation, validate it, put it in place and reload. ``ok`` is False when it was refused."""
         async with self._lock:
             await self._note_if_working()
-            return await self._apply(Setting(generation, self._current.pair))
+            return await self._apply(generation, self._current.pair, kind)
 
     async def apply_broken_config(self) -> Evidence:
         """Put a broken file in place, ask for a reload, see it refused, put the good file back.
@@ -192,7 +195,7 @@ class LocalProxy:
             await self._note_if_working()
             old = self._current.serial
             pair = await asyncio.to_thread(self._authority.leaf, *self._names())
-            evidence = await self._apply(Setting(generation, pair))
+            evidence = await self._apply(generation, pair)
         if not evidence.ok:
             raise TargetError(f"the new certificate was not taken: {evidence.reason}")
         return {
@@ -224,10 +227,11 @@ class LocalProxy:
         self._directory.mkdir(parents=True, exist_ok=True)
         marker_of(self._run).touch()
 
-    def _model(self, generation: int, directory: Path, *, broken: bool) -> ProxyModel:
+    def _model(self, setting: Setting, directory: Path, *, broken: bool) -> ProxyModel:
         in_place = directory == self._directory
         return ProxyModel(
-            generation=generation,
+            generation=setting.generation,
+            full_generation=setting.full_generation,
             listen_host=self._topology.proxy.host,
             http_port=self._topology.proxy.http_port,
             https_port=self._topology.proxy.https_port,
@@ -243,11 +247,12 @@ class LocalProxy:
             version=self._version,
             bundle=self.bundle if in_place else directory / "candidate.bundle.pem",
             ports=self._topology.ports,
+            tcp_port=self._topology.proxy.tcp_port,
         )
 
     def _write_files(self, directory: Path, setting: Setting, *, broken: bool = False) -> None:
         """Write the rendered files, each atomically, the main one last."""
-        files = self._adapter.render(self._model(setting.generation, directory, broken=broken))
+        files = self._adapter.render(self._model(setting, directory, broken=broken))
         for name, text in reversed(list(files.items())):
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -304,7 +309,13 @@ class LocalProxy:
         write_atomically(self._candidate / "candidate.bundle.pem", bundle, mode=0o600)
         self._write_files(self._candidate, setting, broken=broken)
 
-    async def _apply(self, setting: Setting) -> Evidence:
+    async def _apply(self, generation: int, pair: Pair, wanted: str = "") -> Evidence:
+        try:
+            kind = chosen_kind(self._adapter, wanted)
+        except LabError as error:
+            return Evidence(ok=False, detail={"kind": wanted}, reason=str(error))
+        full = generation if kind is ReloadKind.FULL else self._current.full_generation
+        setting = Setting(generation, pair, full)
         refused = await self._validate(setting)
         if refused is not None:
             return Evidence(
@@ -313,24 +324,24 @@ class LocalProxy:
         taken = False
         try:
             await asyncio.to_thread(self._put_in_place, setting)
-            said = await self._reload()
+            said = await self._reload(kind)
             taken = said.verdict in ("accepted", "nothing")
         finally:
             if taken:
                 self._current = setting
             else:
                 await asyncio.to_thread(self._put_in_place, self._current)
-        detail = {"generation": setting.generation, "serial": setting.serial, **said.detail}
+        detail = {"generation": generation, "serial": setting.serial, "kind": str(kind), **said.detail}
         return Evidence(ok=taken, detail=detail, reason="" if taken else self._reason(said, "refused"))
 
-    async def _reload(self) -> Said:
+    async def _reload(self, kind: ReloadKind | None = None) -> Said:
         """Ask for a reload, by a call of the adapter's or by signal; returns what the proxy made of it."""
         child = self._child
         assert child is not None
         if not isinstance(self._adapter, ReloadsByCall):
             return await by_signal(self._adapter, child, self.log, self._clock, _SAY_TIMEOUT_S)
         ports = self._topology.ports
-        context = ReloadContext(self._directory, int(child.identity["pid"]), ports, _CALL_TIMEOUT_S)
+        context = ReloadContext(self._directory, int(child.identity["pid"]), ports, _CALL_TIMEOUT_S, kind)
         return await by_call(self._adapter, context, child, self.log)
 
     async def _note_if_working(self) -> None:

@@ -16,7 +16,7 @@ from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
 from soak.lab.process import Child, signal_process
-from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadsByCall
+from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadKind, ReloadsByCall, reload_kinds_of
 
 _POLL_S = 0.02
 _SHOWN_LINES = 20
@@ -38,6 +38,17 @@ class Said:
         """As JSON."""
         value = {"said": self.verdict, "refusals": list(self.refusals), "log": list(self.lines)}
         return {**value, "answer": dict(self.answer)} if self.answer else value
+
+
+def chosen_kind(adapter: ProxyAdapter, wanted: str) -> ReloadKind:
+    """Return the kind of reload that is wanted; "": the adapter's usual one. Raises ``LabError`` for one that it does not know."""
+    kinds = reload_kinds_of(adapter)
+    if not wanted and kinds:
+        return kinds[0]
+    if wanted in kinds:
+        return ReloadKind(wanted)
+    known = ", ".join(kinds) or "none"
+    raise LabError(f"{adapter.name} knows no reload of kind {wanted!r}; it knows {known}")
 
 
 async def by_signal(

@@ -30,6 +30,10 @@ class ProxyAddress:
     host: str
     http_port: int
     https_port: int
+    tcp_port: int = 0
+    """Where bytes are passed on unread to the backends' TLS; 0: the proxy cannot."""
+    metrics_url: str = ""
+    """The proxy's own metrics; "": it has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ An adapter turns a neutral model into the proxy's own configuration and says whi
 lab runs them. The config generation is a response header that the configuration itself sets.
 
 What only some proxies need is optional: an adapter that has ``reload`` (``ReloadsByCall``), ``extra_ports``
-(``NeedsPorts``) or ``roles`` (``TellsProcesses``) is asked, one without it is not.
+(``NeedsPorts``), ``roles`` (``TellsProcesses``), ``metrics_url`` (``HasMetrics``) or ``reload_kinds``
+(``KnowsReloadKinds``) is asked, one without it is not.
 """
 
 from __future__ import annotations
@@ -41,9 +42,29 @@ class Capability(StrEnum):
     CERT_ROTATE = "cert_rotate"
     MARKER = "marker"
     METRICS = "metrics"
+    """It has an endpoint of its own that counts requests; the adapter then is a ``HasMetrics``."""
     H2 = "h2"
     WEBSOCKET = "websocket"
     TCP = "tcp"
+    """It can pass bytes on unread: ``ProxyModel.tcp_port`` to the backends' ``tls_port``."""
+
+
+class ReloadKind(StrEnum):
+    """How much of a running proxy a reload replaces."""
+
+    FULL = "full"
+    """All of it: listeners or processes are replaced."""
+    ROUTING = "routing"
+    """What requests meet and what is answered: listeners, processes and connections stay."""
+
+
+class MetricsFormat(StrEnum):
+    """What a proxy's own metrics are written in."""
+
+    PROMETHEUS = "prometheus"
+    """Prometheus' text: it can be scraped."""
+    STUB_STATUS = "stub_status"
+    """The four lines of nginx's ``stub_status``."""
 
 
 class ProcessRole(StrEnum):
@@ -62,6 +83,8 @@ class BackendAddress:
     name: str
     host: str
     port: int
+    tls_port: int = 0
+    """Where it speaks TLS itself, with a certificate of the run's authority; 0: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +114,10 @@ class ProxyModel:
     """The full chain and the key in one PEM file, for proxies that want them together."""
     ports: Mapping[str, int] = field(default_factory=dict)
     """Free loopback ports beside the two, by the names in ``extra_ports``; the same for the whole run."""
+    tcp_port: int = 0
+    """Where bytes are passed on unread to the backends' ``tls_port``, for ``Capability.TCP``; 0: nowhere."""
+    full_generation: int = 0
+    """The last generation that came by a reload of kind ``full``: what a ``routing`` one must not touch may carry it only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +130,8 @@ class ReloadContext:
     ports: Mapping[str, int]
     timeout_s: float
     """After so many seconds the call is cancelled: what became of it is then for traffic to show."""
+    kind: ReloadKind | None = None
+    """One of the adapter's ``reload_kinds``; None: the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +239,35 @@ class TellsProcesses(Protocol):
     def roles(self, processes: Sequence[SeenProcess]) -> Mapping[int, ProcessRole]:
         """Tell the roles of all living processes of the proxy, by pid; one that is left out is ``OTHER``."""
         ...
+
+
+@runtime_checkable
+class HasMetrics(Protocol):
+    """An adapter whose proxy counts for itself: what ``Capability.METRICS`` declares."""
+
+    metrics_format: MetricsFormat
+
+    def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
+        """Return the URL of the proxy's own metrics, on one of its ``extra_ports`` (listening on ``listen_host``)."""
+        ...
+
+
+@runtime_checkable
+class KnowsReloadKinds(Protocol):
+    """An adapter that can reload in more ways than ``full``; it then is a ``ReloadsByCall``, too."""
+
+    reload_kinds: Sequence[ReloadKind]
+    """The first is what a reload is when nobody says; certificates and what is restored come by that one."""
+
+
+def reload_kinds_of(adapter: ProxyAdapter) -> tuple[ReloadKind, ...]:
+    """Return the kinds of reload that a proxy knows, the usual one first; none when it has no reload."""
+    if Capability.RELOAD not in adapter.capabilities:
+        return ()
+    return tuple(adapter.reload_kinds) if isinstance(adapter, KnowsReloadKinds) else (ReloadKind.FULL,)
+
+
+def supported_by(adapter: ProxyAdapter) -> frozenset[str]:
+    """Return what faults may ask of a proxy, in the words of ``chaos.target.Target.supports``."""
+    kinds = {f"reload:{kind}" for kind in reload_kinds_of(adapter)}
+    return frozenset({*map(str, adapter.capabilities & {Capability.RELOAD, Capability.CERT_ROTATE}), *kinds})

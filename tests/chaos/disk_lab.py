@@ -100,7 +100,7 @@ class DiskLab:
     def generation(self) -> int:
         return 1
 
-    async def apply_generation(self, generation: int) -> Evidence:
+    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
         raise NotImplementedError
 
     async def apply_broken_config(self) -> Evidence:
