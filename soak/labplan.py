@@ -2,16 +2,122 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from soak.plantypes import Duration, Frozen
+
+Port = Field(ge=1, le=65_535)
+
+
+class AttachedProxyPlan(Frozen):
+    """A proxy that somebody else runs. It was started with the configuration that ``soak render`` leaves in ``directory``."""
+
+    directory: str = Field(
+        pattern="^/",
+        description="Its configuration and certificate: soak renders into it and puts back what was there. "
+        "In containers: a volume, mounted at this path in the proxy's and in soak's.",
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="Where clients reach it: an address or a name.")
+    http_port: int = Port
+    https_port: int = Port
+    listen: str = Field(
+        "", description="The address that it binds; default: host. In a container mostly 0.0.0.0."
+    )
+    ports: dict[str, int] = Field(
+        default_factory=dict, description="Its further ports by name, as 'soak render' asks for them."
+    )
+    pid_file: str | None = Field(
+        None, pattern="^/", description="Of a local process; without: the container with soak.role=proxy."
+    )
+
+
+class AttachedBackendPlan(Frozen):
+    """One of soak's origins that somebody else runs: ``python -m soak.lab.origin --stay``."""
+
+    host: str = Field(
+        min_length=1,
+        description="Where the proxy and soak reach it; an address, since a name goes when it is down.",
+    )
+    port: int = Port
+    pid_file: str | None = Field(
+        None, pattern="^/", description="Of a local process; without: the container with soak.name=bN."
+    )
+    start: tuple[str, ...] = Field(
+        (), description="The command that starts it again, an argument list; needed with pid_file."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> AttachedBackendPlan:
+        if self.pid_file and not self.start:
+            raise ValueError(
+                "a backend with a pid_file needs 'start', the argument list that starts it again after backend-down"
+            )
+        if self.start and not self.pid_file:
+            raise ValueError(
+                "'start' is for a local process with a pid_file; a container is started by the engine"
+            )
+        return self
+
+
+class AttachLabPlan(Frozen):
+    """A proxy and backends that somebody else runs: soak breaks and heals them, and never creates or removes one."""
+
+    run: str = Field("", max_length=64, description="Which containers: the value of their label soak.run.")
+    proxy: AttachedProxyPlan
+    backends: tuple[AttachedBackendPlan, ...] = Field(min_length=1, max_length=64, description="b1, b2, ...")
+    shared: str | None = Field(
+        None,
+        pattern="^/",
+        description="The file in which the origins count together (their --shared); without: what they counted is not judged.",
+    )
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether any of them is a container."""
+        return any(one.pid_file is None for one in (self.proxy, *self.backends))
+
+    @model_validator(mode="after")
+    def _check(self) -> AttachLabPlan:
+        if self.needs_engine and not self.run:
+            raise ValueError(
+                "'run' is missing: what has no pid_file is a container, found by its label soak.run and this value"
+            )
+        return self
 
 
 class LabPlan(Frozen):
     """Where the system under test runs."""
 
-    kind: Literal["local"] = "local"
+    kind: Literal["local", "attach"] = "local"
     backends: int = Field(3, ge=1, le=64, description="How many origins stand behind the proxy: b1, b2, ...")
     start_timeout: Duration = Field(15.0, gt=0, description="How long the lab may take to come up.")
+    attach: AttachLabPlan | None = Field(
+        None, description="For kind attach: the proxy and the backends that somebody else runs."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_attached(cls, value: Any) -> Any:
+        """Take the number of backends from the list of them."""
+        if isinstance(value, dict) and "backends" not in value and isinstance(value.get("attach"), dict):
+            listed = value["attach"].get("backends")
+            if isinstance(listed, list | tuple) and listed:
+                return {**value, "backends": len(listed)}
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> LabPlan:
+        if self.kind == "attach" and self.attach is None:
+            raise ValueError(
+                "kind attach needs the section 'attach': the proxy and the backends that somebody else runs; "
+                "'soak start --preset compose' is an example"
+            )
+        if self.attach is not None and self.kind != "attach":
+            raise ValueError(f"the section 'attach' is for kind attach, not for kind {self.kind}")
+        if self.attach is not None and len(self.attach.backends) != self.backends:
+            raise ValueError(
+                f"backends is {self.backends} and attach.backends lists {len(self.attach.backends)}; leave backends out"
+            )
+        return self

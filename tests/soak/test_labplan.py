@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
 from soak.labplan import LabPlan
+
+PROXY = {"directory": "/soak/proxy", "http_port": 8080, "https_port": 8443}
+CONTAINERS = [{"host": "10.0.0.1", "port": 80}, {"host": "10.0.0.2", "port": 80}]
+
+
+def attach(**changes: Any) -> dict[str, Any]:
+    return {"kind": "attach", "attach": {"run": "mine", "proxy": PROXY, "backends": CONTAINERS, **changes}}
 
 
 def test_the_default_lab_needs_nothing_set_up():
@@ -17,3 +26,41 @@ def test_a_lab_without_a_backend_is_refused():
     """Nothing would be behind the proxy."""
     with pytest.raises(ValidationError, match="backends"):
         LabPlan.model_validate({"backends": 0})
+
+
+def test_attached_backends_count_themselves():
+    """The list of them says how many there are."""
+    plan = LabPlan.model_validate(attach())
+
+    assert 2 == plan.backends
+    assert plan.attach is not None
+    assert plan.attach.needs_engine
+
+
+def test_processes_alone_need_no_engine():
+    """A pid file each, and no label."""
+    backend = {"host": "127.0.0.1", "port": 9001, "pid_file": "/run/b1.pid", "start": ["start-b1"]}
+    section = attach(run="", proxy={**PROXY, "pid_file": "/run/nginx.pid"}, backends=[backend])
+    plan = LabPlan.model_validate(section)
+
+    assert plan.attach is not None
+    assert not plan.attach.needs_engine
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"kind": "attach"}, "kind attach needs the section 'attach'"),
+        ({**attach(), "kind": "local"}, "the section 'attach' is for kind attach, not for kind local"),
+        ({**attach(), "backends": 3}, "backends is 3 and attach.backends lists 2"),
+        (attach(run=""), "'run' is missing"),
+        (attach(proxy={**PROXY, "directory": "conf"}), "directory"),
+        (attach(backends=[{"host": "h", "port": 1, "pid_file": "/b1.pid"}]), "needs 'start'"),
+        (attach(backends=[{"host": "h", "port": 1, "start": ["b1"]}]), "'start' is for a local process"),
+        (attach(backends=[]), "backends"),
+    ],
+)
+def test_what_cannot_be_attached_is_refused_with_the_fix(section: dict[str, Any], says: str):
+    """Before anything is looked for."""
+    with pytest.raises(ValidationError, match=says):
+        LabPlan.model_validate(section)
