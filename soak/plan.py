@@ -284,6 +284,9 @@ class SelfPlan(Frozen):
     max_loop_gap: Duration = Field(
         0.250, gt=0, description="A second in which the event loop stood still for longer is set apart."
     )
+    realtime: bool = Field(
+        True, description="Run the load workers before ordinary programs, where the kernel allows it."
+    )
     max_unwell: float = Field(
         0.01, ge=0, le=1, description="Largest share of unwell seconds before the run is invalid."
     )

@@ -48,6 +48,8 @@ class LoadOrder:
     """Named shapes with their shares; none: GET requests for the URL."""
     other_url: str | None = None
     """The proxy's address of the other scheme, for shapes that ``url`` does not fit."""
+    realtime: bool = True
+    """Run before ordinary programs, where the kernel allows it."""
     host: str | None = None
     """Value of the Host header and, without its port, name asked for in TLS; default: the URL's, or the lab's for shapes."""
 

@@ -33,6 +33,7 @@ def slices_of(
             max_age_s=traffic.max_age,
             idle_timeout_s=traffic.idle_timeout,
             ca_file=ca_file,
+            realtime=plan.self_limits.realtime,
         )
         for k in range(plan.workers)
     ]

@@ -95,6 +95,7 @@ def _slices_of(order: LoadOrder, classes: Sequence[ClassSpec]) -> list[LoadSlice
             response_timeout_s=order.response_timeout_s,
             max_in_flight=max(1, in_flight // order.workers),
             ca_file=order.ca_file,
+            realtime=order.realtime,
         )
         for k in range(order.workers)
     ]

@@ -28,6 +28,8 @@ class Told:
     """The first error of each class and outcome."""
     delivered_twice: int = 0
     deaths: list[dict[str, object]] = field(default_factory=list)
+    ordinary: list[str] = field(default_factory=list)
+    """Why workers run no earlier than other programs; empty when all of them do."""
     waited_s: float = 0.0
     """How long the end of what was in flight took after the last slot."""
 
@@ -43,6 +45,8 @@ class Told:
         for note in report.notes:
             if note["name"] == "load.delivered_twice":
                 self.delivered_twice += note["count"]
+            elif note["name"] == "load.priority" and not note["realtime"]:
+                self.ordinary.append(note["why_not"])
 
 
 def summarize(order: LoadOrder, ledger: Ledger, told: Told) -> dict[str, Any]:
@@ -87,6 +91,8 @@ def summarize(order: LoadOrder, ledger: Ledger, told: Told) -> dict[str, Any]:
             "cpu_s": round(cpu_s, 3),
             "rss_bytes": sum(r.stats.rss_bytes for r in newest),
             "cpu_us_per_request": round(cpu_s / done * 1e6, 2) if done else None,
+            "realtime": not told.ordinary,
+            "ordinary_because": sorted(set(told.ordinary)),
         },
         "workers_died": told.deaths,
         "violations": ledger.violations(),

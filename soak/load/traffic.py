@@ -79,6 +79,8 @@ class LoadSlice:
     idle_timeout_s: float = 20.0
     ca_file: str | None = None
     evidence_per_second: int = 10
+    realtime: bool = True
+    """Run before ordinary programs where this is allowed."""
     supervised: bool = True
     """Stop sending (slots are missed) when no heartbeat came on stdin for ``dead_man_s``."""
     dead_man_s: float = 3.0

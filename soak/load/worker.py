@@ -20,6 +20,7 @@ import uvloop
 
 from soak.load.engine import Engine
 from soak.load.limits import raise_open_file_limit
+from soak.load.priority import run_first
 from soak.load.traffic import LoadSlice
 from soak.measure.window import WorkerReport, to_line
 from soak.tasks import cancel, spawn
@@ -93,6 +94,8 @@ async def serve() -> None:
     except (ValueError, KeyError, TypeError, OSError) as error:
         sys.exit(f"the load worker cannot start: {type(error).__name__}: {error}")
     watch_loop(loop, engine)
+    why_not = run_first(load.workers) if load.realtime else "it was not asked for"
+    engine.note("load.priority", realtime=not why_not, why_not=why_not)
     engine.heard()
     gc.collect()
     gc.freeze()

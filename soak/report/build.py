@@ -56,7 +56,7 @@ def build_report(
         "vitals": _vitals(facts),
         "drift": _drift(facts),
         "unwell": _unwell(facts),
-        "self": _self(facts),
+        "self": {**_self(facts), **_priority(reader)},
         "evidence_dropped": facts.counters.get("evidence_dropped", 0),
     }
 
@@ -298,6 +298,15 @@ def _unwell(f: RunFacts) -> dict[str, Any]:
         "more_stretches": max(0, len(f.unwell) - _MOST_STRETCHES),
         "failed": outcomes.total(),
         "outcomes": _named(outcomes),
+    }
+
+
+def _priority(reader: StoreReader) -> dict[str, Any]:
+    """Say whether all load workers ran before ordinary programs; None for a run that tells nothing of it."""
+    told = [event.data for event in reader.events("load.priority")]
+    return {
+        "realtime": all(one["realtime"] for one in told) if told else None,
+        "ordinary_because": sorted({one["why_not"] for one in told} - {""}),
     }
 
 

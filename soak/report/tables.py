@@ -192,6 +192,8 @@ def itself(report: Report) -> str:
     parts.append(f"{mebibytes(me['rss_bytes'])}{_own_growth(me['processes'], report['run']['seconds'])}")
     if me["cpu_us_per_request"] is not None:
         parts.append(f"{me['cpu_us_per_request']:.0f} µs CPU a request")
+    if me.get("realtime") is False:
+        parts.append("no real-time priority")
     if unwell["seconds"]:
         set_apart = f"; {count(unwell['failed'])} failures in them set apart" if unwell["failed"] else ""
         parts.append(f"unwell in {count(unwell['seconds'])} s ({percent(unwell['share'])}){set_apart}")
