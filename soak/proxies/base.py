@@ -4,8 +4,8 @@ An adapter turns a neutral model into the proxy's own configuration and says whi
 lab runs them. The config generation is a response header that the configuration itself sets.
 
 What only some proxies need is optional: an adapter that has ``reload`` (``ReloadsByCall``), ``extra_ports``
-(``NeedsPorts``), ``roles`` (``TellsProcesses``), ``metrics_url`` (``HasMetrics``) or ``reload_kinds``
-(``KnowsReloadKinds``) is asked, one without it is not.
+(``NeedsPorts``), ``roles`` (``TellsProcesses``), ``metrics_url`` (``HasMetrics``), ``reload_kinds``
+(``KnowsReloadKinds``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ VARIANT_HEADER = "X-Soak-Variant"
 """Request header that a cacheable resource may vary on."""
 DUPLICATE_HEADER = "X-Soak-Duplicate"
 """``1`` on the answer of an origin to a request that is not idempotent and was delivered before, to whichever origin."""
+METRICS_PORT = "metrics"
+"""Name, in ``extra_ports``, of the port for the proxy's own metrics."""
 SERVER_NAME = "soak.test"
 """Name of the proxied site: Host header, SNI, and the subject of the run's certificates."""
 
@@ -229,7 +231,10 @@ class NeedsPorts(Protocol):
     """An adapter whose proxy listens on more than the two ports for traffic."""
 
     extra_ports: Sequence[str]
-    """Names of further loopback ports; their numbers are in ``ProxyModel.ports`` and ``ReloadContext.ports``."""
+    """Names of further loopback ports; their numbers are in ``ProxyModel.ports`` and ``ReloadContext.ports``.
+
+    ``METRICS_PORT`` is among them only if this binary has ``Capability.METRICS``.
+    """
 
 
 @runtime_checkable
@@ -271,3 +276,17 @@ def supported_by(adapter: ProxyAdapter) -> frozenset[str]:
     """Return what faults may ask of a proxy, in the words of ``chaos.target.Target.supports``."""
     kinds = {f"reload:{kind}" for kind in reload_kinds_of(adapter)}
     return frozenset({*map(str, adapter.capabilities & {Capability.RELOAD, Capability.CERT_ROTATE}), *kinds})
+
+
+@runtime_checkable
+class TellsAbilities(Protocol):
+    """An adapter whose proxy may have been built without some of what ``capabilities`` declares."""
+
+    def abilities(self, binary: Path) -> frozenset[Capability]:
+        """Ask this binary what it can. Raises ``soak.errors.LabError`` when it does not say."""
+        ...
+
+
+def abilities_of(adapter: ProxyAdapter, binary: Path) -> frozenset[Capability]:
+    """Return what a proxy can do with this binary. Raises ``soak.errors.LabError``."""
+    return adapter.abilities(binary) if isinstance(adapter, TellsAbilities) else adapter.capabilities
