@@ -10,6 +10,8 @@ LEAD_S = 0.3
 """Time for the slices to reach the load workers before the first slot is due."""
 _DRAIN_MARGIN_S = 5.0
 _GUARDIAN_MARGIN_S = 600.0
+_LEAST_REMEMBERED_S = 1200
+_AROUND_A_FAULT_S = 600
 _ONES_SILENCE_S = 1.0
 _ANSWERS_MISSED = 10
 
@@ -35,6 +37,15 @@ def longest_s(plan: Plan) -> float:
     """Return after how many seconds a run must be over whatever happens: the guardian's deadline."""
     starting_s = LEAD_S + plan.lab.start_timeout * (plan.lab.backends + 2)
     return starting_s + plan.length + drain_s(plan) + _GUARDIAN_MARGIN_S
+
+
+def remembered_s(plan: Plan) -> int:
+    """Return how many seconds of traffic are kept for judging recovery: the longest fault and what lies around it.
+
+    At least 20 minutes, for faults that are injected by hand; of a longer one, recovery is judged from what is still there.
+    """
+    longest_hold_s = max((series.hold for series in plan.chaos.series), default=0.0)
+    return max(_LEAST_REMEMBERED_S, int(longest_hold_s) + _AROUND_A_FAULT_S)
 
 
 def silence_s(plan: Plan) -> float:

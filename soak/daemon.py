@@ -25,7 +25,7 @@ from chaos.model import FaultRecord, FaultShape
 from chaos.runner import Runner
 from chaos.timeline import PlannedFault
 from soak import log as run_log
-from soak.bounds import LEAD_S, drain_s, fault_limits, longest_s, silence_s
+from soak.bounds import LEAD_S, drain_s, fault_limits, longest_s, remembered_s, silence_s
 from soak.census import pulse, watch_vitals
 from soak.clock import NS, RunClock, SystemClock, iso_utc
 from soak.collect import ReportBook
@@ -43,6 +43,7 @@ from soak.load.limits import raise_open_file_limit
 from soak.load.pool import LoadPool
 from soak.load.slices import slices_of
 from soak.load.traffic import classes_of
+from soak.heap import share_one_heap
 from soak.measure.ledger import Ledger
 from soak.metrics import Metrics
 from soak.model import Phase, Scope, Sighting, Vital
@@ -263,7 +264,7 @@ class Daemon:
             lambda data: self._recorder.event("probe.failed", data),
         )
         self._observer = TrafficObserver(clock, silence_s=silence_s(plan), hurry=self._prober.hurry)
-        self._recovery = TrafficRecoveryWatch(clock)
+        self._recovery = TrafficRecoveryWatch(clock, remembered_s=remembered_s(plan))
         self._origins = OriginWatch(
             lab.backend_names(),
             lab.origin_stats,
@@ -454,6 +455,7 @@ def run_foreground(plan: Plan, run: RunDir, view: View) -> int:
 
     Raises ``SoakError`` when the run could not begin, or was ended by something that a person must mend.
     """
+    share_one_heap()
     return asyncio.run(_run(plan, run, view))
 
 

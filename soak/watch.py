@@ -10,18 +10,19 @@ from soak.clock import RunClock
 from soak.measure.facts import SecondFacts
 from soak.verdict.recovery import RecoveryTracker
 
-_REMEMBERED_S = 3600
-"""How far back seconds are kept: what a fault and its recovery may take, with the steady minute before it."""
 _LATE_REPORT_S = 2.0
 """A second is known about this long after it ended."""
 
 
 class TrafficRecoveryWatch:
-    """Feeds the tracker as seconds come in; wakes who waits."""
+    """Feeds the tracker as seconds come in; wakes who waits.
 
-    def __init__(self, clock: RunClock) -> None:
+    ``remembered_s`` is how far back seconds are kept: what a fault and its recovery may take, with the steady minute before it.
+    """
+
+    def __init__(self, clock: RunClock, *, remembered_s: int) -> None:
         self._clock = clock
-        self._tracker = RecoveryTracker(capacity_s=_REMEMBERED_S)
+        self._tracker = RecoveryTracker(capacity_s=remembered_s)
         self._changed = asyncio.Event()
 
     def add(self, facts: SecondFacts) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from soak.bounds import drain_s, fault_limits, longest_s, silence_s
+from soak.bounds import drain_s, fault_limits, longest_s, remembered_s, silence_s
 from soak.plan import Plan
 
 
@@ -43,3 +43,10 @@ def test_the_deadline_lies_after_the_end_of_the_run():
 def test_a_backend_counts_as_silent_after_ten_of_its_turns(rate, backends, expected):
     """At a low rate a pause between answers proves nothing yet."""
     assert expected == silence_s(plan(rate=rate, lab={"backends": backends}))
+
+
+@pytest.mark.parametrize(("hold", "expected"), [("60s", 1200), ("30m", 2400)])
+def test_traffic_is_remembered_for_the_longest_fault(hold, expected):
+    """Its steady minute before, its hold, its recovery."""
+    series = [{"fault": "backend-down", "every": "1h", "hold": hold}]
+    assert expected == remembered_s(plan(chaos={"series": series}))

@@ -34,7 +34,7 @@ class Desk:
             keep_unwell=self.unwell.append,
             ledger=self.ledger,
             observer=self.observer,
-            recovery=TrafficRecoveryWatch(clock),
+            recovery=TrafficRecoveryWatch(clock, remembered_s=100),
             feed_guard=lambda requests, failures: self.guard.append((requests, failures)),
             on_report=lambda _: None,
             on_event=lambda name, data: self.events.append((name, data)),

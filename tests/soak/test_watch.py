@@ -16,7 +16,7 @@ def second(n: int, failed: int = 0, due: float | None = None) -> SecondFacts:
 
 async def test_it_returns_once_three_calm_seconds_followed_the_last_failure():
     """Recovered at the last failure's due instant."""
-    watch = TrafficRecoveryWatch(RunClock(FakeClock(12.0), 0))
+    watch = TrafficRecoveryWatch(RunClock(FakeClock(12.0), 0), remembered_s=100)
     for n in range(10):
         watch.add(second(n))
     wait = asyncio.ensure_future(watch.recovered(1, [10.0], 30.0))
@@ -33,7 +33,7 @@ async def test_it_returns_once_three_calm_seconds_followed_the_last_failure():
 
 async def test_traffic_that_never_calms_is_not_recovered():
     """None, with the edges' own lengths in the detail."""
-    watch = TrafficRecoveryWatch(RunClock(FakeClock(50.0), 0))
+    watch = TrafficRecoveryWatch(RunClock(FakeClock(50.0), 0), remembered_s=100)
     for n in range(16):
         watch.add(second(n, 5 if n >= 10 else 0, n + 0.5 if n >= 10 else None))
     found = await watch.recovered(1, [10.0], 1.0)
