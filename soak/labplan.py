@@ -76,7 +76,7 @@ class AttachLabPlan(Frozen):
     @property
     def needs_engine(self) -> bool:
         """Whether any of them is a container."""
-        return any(one.pid_file is None for one in (self.proxy, *self.backends))
+        return self.proxy.pid_file is None or any(one.pid_file is None for one in self.backends)
 
     @model_validator(mode="after")
     def _check(self) -> AttachLabPlan:

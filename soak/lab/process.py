@@ -159,6 +159,10 @@ class Child:
         """Whether the very process that was started still lives."""
         return living(self.identity) is not None
 
+    async def signal(self, number: signal.Signals) -> None:
+        """Send it a signal. Raises ``IdentityChangedError`` when it is gone."""
+        signal_process(self.identity, number)
+
     def words(self) -> str:
         """Return how it ended and what it said last, for a person."""
         said = tail(self.log)

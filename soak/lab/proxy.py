@@ -7,10 +7,8 @@ is broken on purpose; what is on disk and what is remembered as current change t
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,10 @@ from chaos.model import Evidence
 from chaos.target import Identity, TargetError
 from soak.clock import NS, Clock
 from soak.errors import LabError
+from soak.lab.checking import Checked, run_check
 from soak.lab.errorlog import ErrorLog
 from soak.lab.prober import Probe, ProbeError, trust
-from soak.lab.process import RUN_VARIABLE, Child, exit_words, start_child, tail
+from soak.lab.process import Child, exit_words, start_child, tail
 from soak.lab.reloading import Said, by_call, by_signal, chosen_kind
 from soak.lab.state import LabState, marker_of, output_of
 from soak.lab.topology import LOOPBACK, Topology
@@ -41,10 +40,10 @@ from soak.proxies.base import (
 )
 from soak.rundir import RunDir
 
-_VALIDATE_TIMEOUT_S = 15.0
-_SAY_TIMEOUT_S = 2.0
+VALIDATE_TIMEOUT_S = 15.0
+SAY_TIMEOUT_S = 2.0
 """How long a proxy may take to say in its log what it made of a reload; traffic judges, so silence is no refusal."""
-_CALL_TIMEOUT_S = 10.0
+CALL_TIMEOUT_S = 10.0
 """How long an adapter's call for a reload may take: Caddy and HAProxy answer when the new configuration serves."""
 _LOOK_TIMEOUT_S = 1.5
 _POLL_S = 0.02
@@ -269,32 +268,18 @@ class LocalProxy:
         if command is None:
             return None
         await asyncio.to_thread(self._write_candidate, setting, broken=broken)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                cwd=self._run.lab,
-                env={**os.environ, RUN_VARIABLE: self._run.id},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return f"'{command[0]}' does not run: {error.strerror or error}"
-        try:
-            async with asyncio.timeout(_VALIDATE_TIMEOUT_S):
-                output, _ = await process.communicate()
-        except TimeoutError:
-            return f"'{' '.join(command)}' did not end within {_VALIDATE_TIMEOUT_S:g} s"
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-        if process.returncode == 0:
+        done = await self._check(command)
+        if done.code == 0:
             await asyncio.to_thread(shutil.rmtree, self._candidate, ignore_errors=True)  # it holds a key
             return None
-        words = output.decode(errors="replace").strip() or tail(self._adapter.error_log(self._candidate))
-        return words or f"'{' '.join(command)}' ended with {exit_words(process.returncode)} and said nothing"
+        words = done.words or tail(self._adapter.error_log(self._candidate))
+        return words or f"'{' '.join(command)}' ended with {exit_words(done.code)} and said nothing"
+
+    async def _check(self, command: Sequence[str]) -> Checked:
+        """Run the validator where the proxy runs."""
+        return await run_check(
+            command, directory=self._run.lab, run_id=self._run.id, timeout_s=VALIDATE_TIMEOUT_S
+        )
 
     def _write_candidate(self, setting: Setting, *, broken: bool) -> None:
         shutil.rmtree(self._candidate, ignore_errors=True)
@@ -339,9 +324,9 @@ class LocalProxy:
         child = self._child
         assert child is not None
         if not isinstance(self._adapter, ReloadsByCall):
-            return await by_signal(self._adapter, child, self.log, self._clock, _SAY_TIMEOUT_S)
+            return await by_signal(self._adapter, child, self.log, self._clock, SAY_TIMEOUT_S)
         ports = self._topology.ports
-        context = ReloadContext(self._directory, int(child.identity["pid"]), ports, _CALL_TIMEOUT_S, kind)
+        context = ReloadContext(self._directory, int(child.identity["pid"]), ports, CALL_TIMEOUT_S, kind)
         return await by_call(self._adapter, context, child, self.log)
 
     async def _note_if_working(self) -> None:

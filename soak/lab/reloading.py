@@ -9,17 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from signal import Signals
+from typing import Any, Protocol
 
 from chaos.target import IdentityChangedError
 from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
-from soak.lab.process import Child, signal_process
 from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadKind, ReloadsByCall, reload_kinds_of
 
 _POLL_S = 0.02
 _SHOWN_LINES = 20
+
+
+class Running(Protocol):
+    """A running proxy, as far as a reload is concerned: a child of ours, a container, a process that somebody else started."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still is the one that was started."""
+        ...
+
+    async def signal(self, number: Signals) -> None:
+        """Send a signal to its main process. Raises ``IdentityChangedError`` when it is gone or another one."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +65,12 @@ def chosen_kind(adapter: ProxyAdapter, wanted: str) -> ReloadKind:
 
 
 async def by_signal(
-    adapter: ProxyAdapter, child: Child, log: ErrorLog, clock: Clock, timeout_s: float
+    adapter: ProxyAdapter, running: Running, log: ErrorLog, clock: Clock, timeout_s: float
 ) -> Said:
     """Send the signal and wait until the log says what came of it, at most ``timeout_s`` seconds."""
     mark = log.mark()
     try:
-        signal_process(child.identity, adapter.reload_signal())
+        await running.signal(adapter.reload_signal())
     except IdentityChangedError:
         return Said("gone")
     deadline = clock.monotonic_ns() + int(timeout_s * NS)
@@ -68,16 +81,16 @@ async def by_signal(
             return Said("refused", refusals[-_SHOWN_LINES:], lines)
         if adapter.acceptances(text):
             return Said("accepted", (), lines)
-        if not child.alive:
+        if not running.alive:
             return Said("gone", (), lines)
         if clock.monotonic_ns() > deadline:
             return Said("nothing", (), lines)
         await clock.sleep(_POLL_S)
 
 
-async def by_call(caller: ReloadsByCall, context: ReloadContext, child: Child, log: ErrorLog) -> Said:
+async def by_call(caller: ReloadsByCall, context: ReloadContext, running: Running, log: ErrorLog) -> Said:
     """Let the adapter ask. A call that does not end in time is silence; a proxy that cannot be asked did not reload."""
-    if not child.alive:
+    if not running.alive:
         return Said("gone")
     mark = log.mark()
 
@@ -89,9 +102,9 @@ async def by_call(caller: ReloadsByCall, context: ReloadContext, child: Child, l
             answer = await caller.reload(context)
     except TimeoutError:
         late = {"timeout_s": context.timeout_s, "error": "the reload was not answered in time"}
-        return Said("nothing" if child.alive else "gone", (), lines(), late)
+        return Said("nothing" if running.alive else "gone", (), lines(), late)
     except (OSError, LabError) as error:
-        if not child.alive:
+        if not running.alive:
             return Said("gone", (), lines())
         return Said("refused", (f"the proxy could not be asked for a reload: {error}",), lines())
     if answer.accepted:

@@ -136,7 +136,7 @@ async def test_what_only_the_reload_refuses_is_taken_back(lab: LocalLab, run: Ru
 )
 async def test_a_validator_that_fails_is_a_refusal(lab: LocalLab, monkeypatch, command, words):
     """Whatever the reason, what could not be validated does not go live."""
-    monkeypatch.setattr(proxy_module, "_VALIDATE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(proxy_module, "VALIDATE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(ADAPTER, "validate_command", lambda _binary, _directory: command, raising=False)
     evidence = await lab.apply_generation(2)
 
@@ -167,7 +167,7 @@ async def test_a_wrapper_that_passes_signals_on_works_like_nginx(run: RunDir, tm
 
 async def test_a_wrapper_that_swallows_the_signal_is_not_believed(run: RunDir, tmp_path: Path, monkeypatch):
     """The log says nothing and traffic keeps the old generation: the planted defect that a verdict must find."""
-    monkeypatch.setattr(proxy_module, "_SAY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(proxy_module, "SAY_TIMEOUT_S", 0.3)
     lab = await wrapped(run, tmp_path, SWALLOWS_SIGNALS)
     try:
         old = lab.serial()
