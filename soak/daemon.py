@@ -33,6 +33,7 @@ from soak.described import describe_run, write_live
 from soak.doors import Doors
 from soak.ending import Ending
 from soak.errors import EXIT_USAGE, SoakError, StoreError
+from soak.heap import share_one_heap
 from soak.lab.catalog import lab_of
 from soak.lab.prober import Prober
 from soak.lab.process import row_of
@@ -43,7 +44,6 @@ from soak.load.limits import raise_open_file_limit
 from soak.load.pool import LoadPool
 from soak.load.slices import slices_of
 from soak.load.traffic import classes_of
-from soak.heap import share_one_heap
 from soak.measure.ledger import Ledger
 from soak.metrics import Metrics
 from soak.model import Phase, Scope, Sighting, Vital

@@ -112,6 +112,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.collect": ("soak.measure", "soak.model", "soak.observe", "soak.plan", "soak.watch"),
     "soak.described": ("soak.live", "soak.plan"),
     "soak.ending": ("soak.errors", "soak.log", "soak.tasks"),
+    "soak.heap": (),
     "soak.doors": ("chaos.model", "chaos.runner", "soak.clock", "soak.status", "soak.web.control"),
     "soak.recorder": (
         "certs.install",
