@@ -24,13 +24,13 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool bench dashboard
+.PHONY: soak test lint clean install promtool docker bench dashboard
 
 # nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
 soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
 	@$(BIN)/soak start --preset quick --proxy $(PROXY) $(ARGS)
 
-test: $(VENV)/.installed-dev promtool lint
+test: $(VENV)/.installed-dev promtool docker lint
 	@rm -f .coverage .coverage.*
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
 
@@ -72,6 +72,9 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt $(VENV)/.installed
 
 promtool: $(VENV)/.installed-dev
 	@.ci/promtool $(BIN)
+
+docker:
+	@.ci/docker
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis

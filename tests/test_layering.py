@@ -26,7 +26,9 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.model": (),
     "soak.plantypes": (),
     "soak.labplan": ("soak.errors", "soak.plantypes"),
-    "soak.proxyplan": ("soak.errors", "soak.plantypes"),
+    "soak.template": ("soak.errors",),
+    "soak.commandplan": ("soak.plantypes", "soak.template"),
+    "soak.proxyplan": ("soak.commandplan", "soak.errors", "soak.plantypes"),
     "soak.plan": ("soak.errors", "soak.labplan", "soak.plantypes", "soak.proxyplan", "soak.shapes"),
     "soak.rundir": (),
     "soak.shapes": (),
@@ -46,7 +48,15 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.tasks",
     ),
     # the system under test; of the load engine only what both sides of a request must agree on
-    "soak.proxies": ("soak.errors", "soak.model", "soak.proxies"),
+    # with the plan's own part for it: a proxy may be known by that alone
+    "soak.proxies": (
+        "soak.commandplan",
+        "soak.errors",
+        "soak.model",
+        "soak.proxies",
+        "soak.proxyplan",
+        "soak.template",
+    ),
     "soak.lab": (
         "certs",
         "chaos.model",
@@ -160,12 +170,14 @@ OUTSIDE: Mapping[str, Iterable[str]] = {
     "aiohttp": ("soak.web.pages",),
     "apscheduler": ("soak.scheduler",),
     "click": ("soak.cli",),
+    "docker": ("soak.lab.engine",),
     "cryptography": ("certs", "soak.load"),
     "httptools": ("soak.lab", "soak.load"),
     "importlib": ("chaos.faults.catalog", "chaos.guardian", "soak.check", "soak.cli", "soak.proxies"),
     "prometheus_client": ("soak.metrics",),
     "psutil": ("soak.check", "soak.lab", "soak.runs"),
     "pydantic": (
+        "soak.commandplan",
         "soak.labplan",
         "soak.plan",
         "soak.planerrors",

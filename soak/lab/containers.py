@@ -1,0 +1,127 @@
+"""Containers and networks as records: what is wished for, and what a look at the engine shows. Knows no SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.target import Identity
+
+CPU_PERIOD_US = 100_000
+"""The kernel's usual period; a quota of this much is one CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a container may use, as the kernel has it. 0 means without a limit (memory_swap: -1)."""
+
+    cpu_period: int
+    cpu_quota: int
+    memory: int
+    memory_swap: int
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One look at a container."""
+
+    id: str
+    name: str
+    image: str
+    state: str
+    """created, running, paused, restarting, removing, exited or dead."""
+    labels: Mapping[str, str]
+    started: str = ""
+    """When its process was started; another time is another process. Only ``inspect`` knows it, and all that follows."""
+    pid: int = 0
+    exit_code: int = 0
+    oom_killed: bool = False
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Its IPv4 address in each network it is connected to, by the network's name."""
+    limits: Limits = field(default_factory=lambda: Limits(0, 0, 0, 0))
+
+    @property
+    def identity(self) -> Identity:
+        """Container and start: the same container after a restart is another process."""
+        return {"container": self.id, "started": self.started}
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has a process, suspended or not."""
+        return self.state in ("running", "paused")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """A container to be made."""
+
+    name: str
+    image: str
+    argv: Sequence[str]
+    """The command with its program; the image's entrypoint is not used."""
+    labels: Mapping[str, str]
+    network: str | None = None
+    address: str | None = None
+    """Its fixed IPv4 address there."""
+    binds: Mapping[Path, str] = field(default_factory=dict)
+    """Directories of this host, by where the container sees them; writable."""
+    ports: Mapping[int, int] = field(default_factory=dict)
+    """Its TCP ports, by the port of 127.0.0.1 that leads there: ``{host: container}``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = "/"
+    user: str = ""
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    open_files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network of containers."""
+
+    id: str
+    name: str
+    subnet: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a command in a container."""
+
+    code: int
+    output: str
+
+
+def inspected(found: Mapping[str, Any]) -> Container:
+    """Read what the engine says of one container."""
+    state, host = found["State"], found["HostConfig"]
+    ends: Mapping[str, Any] = found["NetworkSettings"]["Networks"] or {}
+    return Container(
+        id=found["Id"],
+        name=found["Name"].lstrip("/"),
+        image=found["Config"]["Image"],
+        state=state["Status"],
+        labels=found["Config"]["Labels"] or {},
+        started=state["StartedAt"],
+        pid=state["Pid"],
+        exit_code=state["ExitCode"],
+        oom_killed=state["OOMKilled"],
+        addresses={name: _address(end) for name, end in ends.items()},
+        limits=Limits(
+            host["CpuPeriod"] or 0, host["CpuQuota"] or 0, host["Memory"] or 0, host["MemorySwap"] or 0
+        ),
+    )
+
+
+def _address(end: Mapping[str, Any]) -> str:
+    """Return the address that it has, or will have once it runs."""
+    return str(end.get("IPAddress") or (end.get("IPAMConfig") or {}).get("IPv4Address") or "")
+
+
+def network_of(found: Mapping[str, Any]) -> Network:
+    """Read what the engine says of one network."""
+    pools = found["IPAM"]["Config"] or [{}]
+    return Network(found["Id"], found["Name"], str(pools[0].get("Subnet", "")), found["Labels"] or {})
