@@ -21,7 +21,7 @@ from soak.planerrors import sentences, wrong_booleans
 from soak.planrules import broken_rules, fill_holds, known_faults
 from soak.yamlfile import Document, KeyPath, parse_yaml, read_yaml
 
-PRESETS = ("day", "quick", "shapes")
+PRESETS = ("day", "quick", "shapes", "command")
 DEFAULT_PRESET = "day"
 
 M = TypeVar("M", bound=BaseModel)

@@ -19,6 +19,7 @@ from soak.errors import LabError
 from soak.lab.backends import LocalBackends
 from soak.lab.base import OnEvent
 from soak.lab.proxy import LocalProxy
+from soak.lab.receiving import ask_to_end
 from soak.lab.state import LabState
 from soak.lab.sweep import release
 from soak.lab.topology import ProxyAddress, choose_topology
@@ -26,7 +27,7 @@ from soak.lab.vitals import look_at
 from soak.model import Vital
 from soak.plan import Plan
 from soak.proxies.base import SERVER_NAME, BackendAddress, NeedsPorts, supported_by
-from soak.proxies.catalog import adapter
+from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
 
@@ -56,7 +57,7 @@ class LocalLab:
         self._on_event = on_event
         self._routes = routes
         self._clock = clock or SystemClock()
-        self._adapter = adapter(plan.proxy.kind)
+        self._adapter = adapter_of(plan.proxy)
         self.proxy_binary: Path = self._adapter.find_binary(plan.proxy.binary)
         self.proxy_version = ""
         """Version of the proxy, known from ``start`` on."""
@@ -94,6 +95,9 @@ class LocalLab:
             children += self._started_proxy.children()
         for child in children:
             child.expected_to_end = True
+        if self._started_proxy is not None:
+            for child in self._started_proxy.children():
+                await ask_to_end(self._adapter, child, self._run.lab / "proxy", self._clock)
         evidence = await release(self._run, self._clock)
         with suppress(TimeoutError):
             async with asyncio.timeout(_REAP_TIMEOUT_S):

@@ -17,6 +17,8 @@ from pathlib import Path
 from signal import Signals
 from typing import Any, Protocol, runtime_checkable
 
+from soak.proxyplan import ProxyPlan
+
 ID_HEADER = "X-Soak-Id"
 """Request id, set by the client, echoed by the origin."""
 ORIGIN_HEADER = "X-Soak-Origin"
@@ -156,6 +158,11 @@ class SeenProcess:
     argv: Sequence[str]
 
 
+def input_of(directory: Path) -> Path:
+    """Return the file that the proxy gets as its standard input: who has it as input belongs to the lab."""
+    return directory.parent / "proxy.stdin"
+
+
 def output_of(directory: Path) -> Path:
     """Return the file that gets the proxy's standard output and error, for proxies whose only log that is."""
     return directory.parent / "proxy.out"
@@ -227,6 +234,40 @@ class ReloadsByCall(Protocol):
 
 
 @runtime_checkable
+class ConfiguredByPlan(Protocol):
+    """An adapter that knows nothing by itself: its facts are in the plan. The catalog asks it (``adapter_of``)."""
+
+    def configured(self, plan: ProxyPlan) -> ProxyAdapter:
+        """Return the adapter of the proxy that the plan describes."""
+        ...
+
+
+@runtime_checkable
+class SaysLimits(Protocol):
+    """An adapter that says why its proxy cannot do something, or only in part. For people, before a run."""
+
+    limits: Mapping[str, str]
+    """A clause each, by the name of a capability: ``{"reload": "it reads its file once, at start"}``."""
+
+
+@runtime_checkable
+class NamesMainProcess(Protocol):
+    """An adapter whose proxy may be started by something that is not to get its signals."""
+
+    def main_pid(self, directory: Path) -> int | None:
+        """Return the pid that gets signals, None: that of what was started. Raises ``soak.errors.LabError``."""
+        ...
+
+
+@runtime_checkable
+class StopsGracefully(Protocol):
+    """An adapter whose proxy is asked to end by its own ``stop_signal`` first."""
+
+    stop_grace_s: float
+    """How long it may take; what is left then is ended as in every lab."""
+
+
+@runtime_checkable
 class NeedsPorts(Protocol):
     """An adapter whose proxy listens on more than the two ports for traffic."""
 
@@ -275,7 +316,8 @@ def reload_kinds_of(adapter: ProxyAdapter) -> tuple[ReloadKind, ...]:
 def supported_by(adapter: ProxyAdapter) -> frozenset[str]:
     """Return what faults may ask of a proxy, in the words of ``chaos.target.Target.supports``."""
     kinds = {f"reload:{kind}" for kind in reload_kinds_of(adapter)}
-    return frozenset({*map(str, adapter.capabilities & {Capability.RELOAD, Capability.CERT_ROTATE}), *kinds})
+    asked = {Capability.RELOAD, Capability.CERT_ROTATE, Capability.MARKER}
+    return frozenset({*map(str, adapter.capabilities & asked), *kinds})
 
 
 @runtime_checkable

@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 import soak.proxies
 from soak.errors import LabError, PlanError, nearest
-from soak.proxies.base import ProxyAdapter
+from soak.proxies.base import ConfiguredByPlan, ProxyAdapter
+from soak.proxyplan import ProxyPlan
 
 _NOT_ADAPTERS = frozenset({"base", "catalog"})
 
@@ -36,6 +37,12 @@ def adapters() -> Mapping[str, ProxyAdapter]:
             )
         found[adapter.name] = adapter
     return MappingProxyType(found)
+
+
+def adapter_of(plan: ProxyPlan) -> ProxyAdapter:
+    """Return the adapter of a plan's proxy, with what the plan says of it. Raises ``PlanError`` naming the nearest known one."""
+    found = adapter(plan.kind)
+    return found.configured(plan) if isinstance(found, ConfiguredByPlan) else found
 
 
 def adapter(name: str) -> ProxyAdapter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,24 @@ from soak.lab.local import LocalLab
 from soak.lab.sweep import processes_of, release
 from soak.lab.topology import free_ports
 from soak.plan import Plan
+from soak.planfile import load_plan
 from soak.proxies.base import BackendAddress, NeedsPorts, ProxyAdapter, ProxyModel
+from soak.proxies.catalog import adapter_of
+from soak.proxyplan import COMMAND, ProxyPlan
 from soak.rundir import RunDir
 from tests.conftest import missing
 
 StartLab = Callable[..., Awaitable[LocalLab]]
+
+
+def proxy_part(kind: str) -> dict[str, Any]:
+    """Return what a plan must say of a proxy of this kind: of one that only the plan knows, everything."""
+    return load_plan(preset="command").proxy.model_dump(by_alias=True) if kind == COMMAND else {"kind": kind}
+
+
+def adapter_named(kind: str) -> ProxyAdapter:
+    """Return the adapter as the lab uses it."""
+    return adapter_of(ProxyPlan.model_validate(proxy_part(kind)))
 
 
 def binary_of(adapter: ProxyAdapter) -> Path:
@@ -49,7 +63,7 @@ async def started(run: RunDir) -> AsyncIterator[StartLab]:
         plan = Plan.model_validate(
             {
                 "lab": {"backends": backends, "start_timeout": start_timeout},
-                "proxy": {"kind": kind, "extra": extra},
+                "proxy": {**proxy_part(kind), "extra": extra},
             }
         )
         lab = LocalLab(run, plan, on_event=lambda _name, _data: None, routes=routes)

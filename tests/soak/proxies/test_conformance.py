@@ -25,7 +25,7 @@ from soak.rundir import RunDir
 from tests.soak.lab.client import Got, Socket, close, connect, fetch, h2_body
 from tests.soak.lab.test_local import ask
 
-from .conftest import StartLab, binary_of
+from .conftest import StartLab, adapter_named, binary_of
 
 TEXT = 1
 UNMARKED_UPGRADES = {"traefik": "it hands the origin's 101 on as it is, past its header middleware"}
@@ -35,7 +35,7 @@ UNMARKED_UPGRADES = {"traefik": "it hands the origin's 101 on as it is, past its
 @pytest.fixture(params=sorted(adapters()))
 def adapter(request: pytest.FixtureRequest) -> ProxyAdapter:
     """Each adapter whose binary is here."""
-    found = adapters()[request.param]
+    found = adapter_named(request.param)
     binary_of(found)
     return found
 
@@ -254,7 +254,7 @@ async def test_its_processes_are_known_and_nothing_is_left(
 def test_what_is_missing_says_how_to_get_it(adapter: ProxyAdapter, tmp_path):
     """A configured binary that is not there, and one that is no such proxy."""
     with pytest.raises(
-        LabError, match=r"proxy\.binary '.*/none' is not an executable file; install it with 'pip "
+        LabError, match=r"proxy\.binary '.*/none' is not an executable file; install it"
     ):
         adapter.find_binary(str(tmp_path / "none"))
     fake = tmp_path / "fake"
