@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from chaos.model import Evidence
 
@@ -126,6 +126,47 @@ class Proxy(Protocol):
         ...
 
 
+@runtime_checkable
+class Partitions(Protocol):
+    """A lab that can take a backend off the network (capability ``backend_partition``)."""
+
+    async def backend_networks(self, name: str) -> Mapping[str, Any]:
+        """Return as JSON which networks it is on, with all that it takes to put it back; empty when it is on none.
+
+        Raises ``TargetError`` when it could not get its address again.
+        """
+        ...
+
+    async def backend_disconnect(self, name: str, identity: Identity) -> None:
+        """Take it off every network; its process goes on. On none is success."""
+        ...
+
+    async def backend_reconnect(self, name: str, identity: Identity, networks: Mapping[str, Any]) -> None:
+        """Put it back on these networks, with its old addresses. On them is success; so is a restart meanwhile."""
+        ...
+
+
+@runtime_checkable
+class Throttles(Protocol):
+    """A lab that can change what the proxy may use (capability ``proxy_throttle``)."""
+
+    async def proxy_limits(self) -> Mapping[str, Any]:
+        """Return as JSON what the proxy may use: ``cpus``, ``memory_bytes`` (0: no limit), and ``exact`` for its way back."""
+        ...
+
+    async def proxy_tighten(self, identity: Identity, *, cpus: float, memory_bytes: int) -> None:
+        """Let it use so much; 0 leaves that as it is. Takes effect at once, without a restart."""
+        ...
+
+    async def proxy_loosen(self, identity: Identity, limits: Mapping[str, Any]) -> None:
+        """Give it back exactly what ``proxy_limits`` once said. So it is already is success; so is a restart meanwhile."""
+        ...
+
+    async def proxy_held_back_s(self) -> float | None:
+        """Return how long its threads were held back by a limit of CPU, added up since its start; None: it cannot be seen."""
+        ...
+
+
 class Observer(Protocol):
     """Independent sight of what clients get: fed by the load engine and the prober, not by the proxy's admin side."""
 
@@ -208,7 +249,11 @@ class Healable(Protocol):
     """True when the lab belongs to the run alone (local, docker): healing is removing it, undos need not be played."""
 
     async def release(self) -> Evidence:
-        """End every process and container of the run, by identity. Idempotent. ``ok`` means nothing is left."""
+        """Leave nothing of the run behind, by identity. Idempotent. ``ok`` means nothing is left.
+
+        A disposable lab ends every process and container of its own. Another one gives back what was borrowed, and ends nothing;
+        it is asked after the undos were played.
+        """
         ...
 
     def target(self) -> Target | None:

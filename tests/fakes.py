@@ -129,7 +129,15 @@ class FakeTarget:
             name: {"pid": next(self._pids), "started": 1.0, "port": 9000 + i}
             for i, name in enumerate(backends)
         }
-        self.capabilities = {"reload", "reload:full", "cert_rotate", "backend_stop", "backend_pause"}
+        self.capabilities = {
+            "reload",
+            "reload:full",
+            "cert_rotate",
+            "backend_stop",
+            "backend_pause",
+            "marker",
+        }
+        self.capabilities |= {"backend_partition", "proxy_throttle"}
         self.calls: list[str] = []
         self.accepted = 1
         self.serving = 1
@@ -141,6 +149,11 @@ class FakeTarget:
         self.broken_wedges = False
         self.restore_ok = True
         self.proxy: dict[str, Any] = {"pid": 50, "started": 1.0}
+        self.networks: dict[str, dict[str, Any]] = {name: {"lab": name} for name in backends}
+        self.limits: dict[str, Any] = {"cpus": 2.0, "memory_bytes": 1 << 30, "exact": {"quota": 200}}
+        self.held_back_s: float | None = 0.0
+        self.held_back = True
+        """Whether a limit of CPU holds the proxy back."""
         self._good = (1, "A0")
         self._plans: dict[str, list[BaseException | Callable[[], Coroutine[Any, Any, None]]]] = {}
 
@@ -192,6 +205,44 @@ class FakeTarget:
         await self._call("backend_resume", name)
         self._prove(name, identity)
         self.states[name] = BackendState.RUNNING
+
+    async def backend_networks(self, name: str) -> Mapping[str, Any]:
+        await self._call("backend_networks", name)
+        return dict(self.networks[name])
+
+    async def backend_disconnect(self, name: str, identity: Identity) -> None:
+        await self._call("backend_disconnect", name)
+        self._prove(name, identity)
+        self.networks[name] = {}
+        self.states[name] = BackendState.HUNG
+
+    async def backend_reconnect(self, name: str, identity: Identity, networks: Mapping[str, Any]) -> None:
+        await self._call("backend_reconnect", name)
+        self.networks[name] = dict(networks)
+        if self.states[name] is BackendState.HUNG:
+            self.states[name] = BackendState.RUNNING
+
+    async def proxy_limits(self) -> Mapping[str, Any]:
+        await self._call("proxy_limits")
+        return dict(self.limits)
+
+    async def proxy_tighten(self, identity: Identity, *, cpus: float, memory_bytes: int) -> None:
+        await self._call("proxy_tighten", cpus, memory_bytes)
+        self.limits = {
+            "cpus": cpus,
+            "memory_bytes": memory_bytes or self.limits["memory_bytes"],
+            "exact": {"quota": 1},
+        }
+        if self.held_back and self.held_back_s is not None:
+            self.held_back_s += 1.5
+
+    async def proxy_loosen(self, identity: Identity, limits: Mapping[str, Any]) -> None:
+        await self._call("proxy_loosen")
+        self.limits = dict(limits)
+
+    async def proxy_held_back_s(self) -> float | None:
+        await self._call("proxy_held_back_s")
+        return self.held_back_s
 
     def _prove(self, name: str, identity: Identity) -> None:
         if dict(identity) != dict(self.identities[name]):

@@ -26,6 +26,8 @@ class Counters:
     """Anonymous memory: what its processes hold themselves, without the page cache."""
     oom_kills: int
     """Processes that the kernel has killed for want of memory since the container's start."""
+    throttled_s: float = 0.0
+    """How long its threads were held back by its quota of CPU since its start, added up."""
     pids: Sequence[int] = ()
     """Its processes, as this host numbers them; empty when they cannot be seen from here."""
 
@@ -52,11 +54,12 @@ def read_counters(pid: int, container: str, proc: Path = Path("/proc")) -> Count
         return None if inside.startswith("..") or container not in groups[controller] else where / inside
 
     unified, accounting, memory = directory(""), directory("cpuacct"), directory("memory")
+    throttled_s = _throttled_s(unified, directory("cpu"))
     cpu_s = _cpu_s(unified, accounting)
     rss = _rss_bytes(unified, memory)
     if cpu_s is None or rss is None:
         return None
-    return Counters(cpu_s, rss, _oom_kills(unified, memory), _pids(unified, memory))
+    return Counters(cpu_s, rss, _oom_kills(unified, memory), throttled_s, _pids(unified, memory))
 
 
 def _groups_of(pid: int, proc: Path) -> Mapping[str, str]:
@@ -111,6 +114,12 @@ def _oom_kills(unified: Path | None, memory: Path | None) -> int:
     if memory is not None:
         return _table(memory / "memory.oom_control").get("oom_kill", 0)
     return _table(unified and unified / "memory.events").get("oom_kill", 0)
+
+
+def _throttled_s(unified: Path | None, cpu: Path | None) -> float:
+    if cpu is not None:
+        return _table(cpu / "cpu.stat").get("throttled_time", 0) / _NS
+    return _table(unified and unified / "cpu.stat").get("throttled_usec", 0) / _US
 
 
 def _pids(unified: Path | None, memory: Path | None) -> Sequence[int]:

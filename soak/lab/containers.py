@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,46 @@ CPU_PERIOD_US = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use, as the kernel has it. 0 means without a limit (memory_swap: -1)."""
+    """What a container may use, as the engine has it. 0: no limit (``memory_swap``: -1).
+
+    CPUs are given in one of two ways, period and quota or ``nano_cpus``; the engine refuses to change from one to the other.
+    """
 
     cpu_period: int
     cpu_quota: int
     memory: int
     memory_swap: int
+    nano_cpus: int = 0
+
+    @property
+    def cpus(self) -> float:
+        """CPUs, however they were given; 0: all there are."""
+        if self.nano_cpus:
+            return self.nano_cpus / 1e9
+        return self.cpu_quota / (self.cpu_period or CPU_PERIOD_US) if self.cpu_quota > 0 else 0.0
+
+    def tightened(self, cpus: float, memory: int) -> Limits:
+        """Return these limits with so many CPUs, and so much memory (with its swap); 0 leaves one as it is."""
+        tight = self
+        if cpus and self.nano_cpus:
+            tight = replace(tight, nano_cpus=round(cpus * 1e9))
+        elif cpus:
+            period = self.cpu_period or CPU_PERIOD_US
+            tight = replace(tight, cpu_period=period, cpu_quota=round(cpus * period))
+        return replace(tight, memory=memory, memory_swap=memory) if memory else tight
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A container's end of a network."""
+
+    network: str
+    """The network's id."""
+    address: str
+    """The IPv4 address that it has, or will have once it runs."""
+    fixed: bool
+    """Whether it was asked for: only such a one is got again."""
+    aliases: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +72,19 @@ class Container:
     pid: int = 0
     exit_code: int = 0
     oom_killed: bool = False
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    """Its IPv4 address in each network it is connected to, by the network's name."""
+    ends: Mapping[str, End] = field(default_factory=dict)
+    """Its end of each network that it is connected to, by the network's name."""
     limits: Limits = field(default_factory=lambda: Limits(0, 0, 0, 0))
 
     @property
     def identity(self) -> Identity:
         """Container and start: the same container after a restart is another process."""
         return {"container": self.id, "started": self.started}
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Its IPv4 address in each network, by the network's name."""
+        return {name: end.address for name, end in self.ends.items()}
 
     @property
     def alive(self) -> bool:
@@ -109,16 +148,22 @@ def inspected(found: Mapping[str, Any]) -> Container:
         pid=state["Pid"],
         exit_code=state["ExitCode"],
         oom_killed=state["OOMKilled"],
-        addresses={name: _address(end) for name, end in ends.items()},
+        ends={name: _end(end, found["Id"]) for name, end in ends.items()},
         limits=Limits(
-            host["CpuPeriod"] or 0, host["CpuQuota"] or 0, host["Memory"] or 0, host["MemorySwap"] or 0
+            host["CpuPeriod"] or 0,
+            max(0, host["CpuQuota"] or 0),  # the engine says -1 where one was lifted
+            host["Memory"] or 0,
+            host["MemorySwap"] or 0,
+            host.get("NanoCpus") or 0,
         ),
     )
 
 
-def _address(end: Mapping[str, Any]) -> str:
-    """Return the address that it has, or will have once it runs."""
-    return str(end.get("IPAddress") or (end.get("IPAMConfig") or {}).get("IPv4Address") or "")
+def _end(end: Mapping[str, Any], container: str) -> End:
+    asked = str((end.get("IPAMConfig") or {}).get("IPv4Address") or "")
+    # The engine adds the short id itself each time.
+    aliases = tuple(alias for alias in end.get("Aliases") or () if not container.startswith(alias))
+    return End(str(end.get("NetworkID") or ""), str(end.get("IPAddress") or asked), bool(asked), aliases)
 
 
 def network_of(found: Mapping[str, Any]) -> Network:

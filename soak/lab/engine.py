@@ -198,16 +198,14 @@ class Engine:
         return await self._call(what, lambda: _counted(self._client, container.id))
 
     async def update(self, container: str, limits: Limits) -> None:
-        """Change what it may use, at once. 0 lifts a limit of CPU; the engine cannot lift one of memory, so 0 leaves it alone."""
-        wish: dict[str, int] = {
-            "cpu_period": limits.cpu_period or CPU_PERIOD_US,
-            "cpu_quota": limits.cpu_quota or -1,
-        }
+        """Change what it may use, at once. The engine cannot lift a limit of memory again, so none is left alone."""
+        wish: dict[str, int] = {"NanoCpus": limits.nano_cpus}
+        if not limits.nano_cpus:
+            wish = {"CpuPeriod": limits.cpu_period or CPU_PERIOD_US, "CpuQuota": limits.cpu_quota or -1}
         if limits.memory:
-            wish |= {"mem_limit": limits.memory, "memswap_limit": limits.memory_swap or -1}
-        await self._call(
-            f"update {_short(container)}", lambda: self._client.update_container(container, **wish)
-        )
+            wish |= {"Memory": limits.memory, "MemorySwap": limits.memory_swap or -1}
+        # Not the SDK's update_container: it knows no NanoCpus.
+        await self._call(f"update {_short(container)}", lambda: _update(self._client, container, wish))
 
     async def logs(self, container: str, *, tail: int = 50) -> str:
         """Return the end of what it said. Raises ``ContainerGoneError``."""
@@ -251,20 +249,20 @@ class Engine:
 
         return network_of(await self._call(f"create network {name}", create, 2 * self._timeout_s))
 
-    async def join(self, network: str, container: str, address: str) -> None:
+    async def join(self, network: str, container: str, address: str, aliases: Sequence[str] = ()) -> None:
         """Connect a container to a network at this address; one that is connected there is success."""
-        seen = await self._call(
-            f"inspect {_short(container)}", lambda: self._client.inspect_container(container)
-        )
-        for name, end in (seen["NetworkSettings"]["Networks"] or {}).items():
-            if network in (name, end["NetworkID"]):
-                has = (end.get("IPAMConfig") or {}).get("IPv4Address") or end["IPAddress"]
-                if has == address:
+        for name, end in (await self.inspect(container)).ends.items():
+            if network in (name, end.network):
+                if end.address == address:
                     return
-                raise EngineError(f"{_short(container)} is in the network {name} as {has}, not as {address}")
+                raise EngineError(
+                    f"{_short(container)} is in the network {name} as {end.address}, not as {address}"
+                )
         await self._call(
             f"connect {_short(container)} to {_short(network)}",
-            lambda: self._client.connect_container_to_network(container, network, ipv4_address=address),
+            lambda: self._client.connect_container_to_network(
+                container, network, ipv4_address=address, aliases=list(aliases) or None
+            ),
         )
 
     async def leave(self, network: str, container: str) -> None:
@@ -402,6 +400,12 @@ def _create(client: Any, spec: ContainerSpec) -> str:
         use_config_proxy=False,
     )
     return str(made["Id"])
+
+
+def _update(client: Any, container: str, wish: Mapping[str, int]) -> None:
+    url = client._url("/containers/{0}/update", container)  # noqa: SLF001 - the SDK has no other door for NanoCpus
+    answer = client.post(url, json=dict(wish), timeout=client.timeout)
+    client._raise_for_status(answer)  # noqa: SLF001 - same
 
 
 def _counted(client: Any, container: str) -> Counters:

@@ -21,8 +21,9 @@ def module(name: str, fault: object = None) -> ModuleType:
 
 
 def test_every_file_of_the_package_is_found():
-    """The seven faults of the first release, by name."""
-    expected = ["backend-down", "backend-hang", "backend-kill", "cert-rotate", "noop", "reload", "reload-bad"]
+    """All faults, by name."""
+    backends = ["backend-down", "backend-hang", "backend-kill", "backend-partition"]
+    expected = [*backends, "cert-rotate", "noop", "proxy-throttle", "reload", "reload-bad"]
     assert expected == list(registry())
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from chaos.fault import FaultContext
 from chaos.faults.catalog import registry
 from chaos.model import FaultOutcome, FaultShape
 from chaos.target import BackendState, TargetError
@@ -46,13 +49,15 @@ async def test_every_fault_says_who_it_is(kind: str):
         ("reload", ["apply_generation 2"]),
         ("reload-bad", ["apply_broken_config", "apply_generation 2"]),
         ("cert-rotate", ["install_certificate 2"]),
+        ("backend-partition", ["backend_disconnect b1", "backend_reconnect b1"]),
+        ("proxy-throttle", ["proxy_tighten 0.25 0", "proxy_loosen"]),
         ("noop", []),
     ],
 )
 async def test_a_fault_does_what_its_name_says_and_no_more(rig: Rig, kind: str, calls: list[str]):
     """A fault touches the lab with exactly the calls that it is made of."""
     await rig.run(kind)
-    looks = ("backend_status", "proxy_identity")
+    looks = ("backend_status", "proxy_identity", "backend_networks", "proxy_limits", "proxy_held_back_s")
     assert calls == [call for call in rig.target.calls if not call.startswith(looks)]
 
 
@@ -224,3 +229,171 @@ async def test_only_a_running_backend_can_be_prepared(rig: Rig):
     ctx = rig.runner._lifecycle.ctx
     with pytest.raises(TargetError, match="backend b1 is stopped; only a running backend"):
         await registry()["backend-down"].prepare(ctx, "b1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"), [("full", "apply_generation 2 full"), ("routing", "apply_generation 2 routing")]
+)
+async def test_a_reload_is_of_the_kind_that_was_asked_for(rig: Rig, kind: str, call: str):
+    """The record says which, and so does what is on disk before it begins."""
+    rig.target.capabilities |= {"reload:full", "reload:routing"}
+    record = await rig.run("reload", kind=kind)
+    assert record.outcome is FaultOutcome.VERIFIED
+    assert call in rig.target.calls
+    assert kind == record.evidence["prepared"]["kind"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "params", "says"),
+    [
+        ("reload", {"kind": "routing"}, "reload knows no kind 'routing' with this proxy; it knows full"),
+        ("reload", {"kind": 7}, "reload knows no kind 7 with this proxy; it knows full"),
+        ("reload", {"how": "full"}, "reload has no param 'how'; it takes kind"),
+        ("backend-down", {"kind": "full"}, "backend-down has no param 'kind'; it takes none"),
+    ],
+)
+async def test_a_param_that_makes_no_sense_is_refused_before_anything_is_touched(
+    rig: Rig, fault: str, params: dict[str, Any], says: str
+):
+    """In a sentence with what is known; a fault without one takes none, but for the arbiter's own."""
+    record = await rig.run(fault, **params)
+    assert (FaultOutcome.SKIPPED, says) == (record.outcome, record.reason)
+    assert [] == rig.target.calls
+    assert (await rig.run("backend-down", overlap=True)).outcome is FaultOutcome.VERIFIED
+
+
+async def test_a_partitioned_backend_that_somebody_put_back_is_inconclusive(rig: Rig):
+    """What is on the network was not taken off it, whatever its answers did."""
+
+    async def put_back() -> None:
+        rig.target.networks["b1"] = {"lab": "b1"}
+
+    rig.target.plan("backend_networks", settled, put_back)
+    record = await rig.run("backend-partition", target="b1")
+    assert record.outcome is FaultOutcome.INCONCLUSIVE
+    assert record.reason == "backend b1 is on lab: somebody else put it back"
+
+
+async def settled() -> None:
+    """Do nothing first."""
+
+
+async def test_a_backend_on_another_address_after_a_partition_is_dirty(rig: Rig):
+    """The networks of before are the networks of after, addresses included."""
+
+    async def lose() -> None:
+        rig.target.networks["b1"] = {"lab": "elsewhere"}
+
+    rig.target.plan("backend_networks", *[settled] * 2, *[lose] * 9)
+    record = await rig.run("backend-partition", target="b1")
+    assert record.outcome is FaultOutcome.DIRTY
+    assert "on {'lab': 'elsewhere'} after the revert, not on {'lab': 'b1'}" in record.reason
+
+
+async def test_a_backend_that_dies_in_a_partition_is_started_again(rig: Rig):
+    """Back on the network, and back alive."""
+
+    async def die() -> None:
+        rig.target.states["b1"] = BackendState.STOPPED
+
+    rig.target.plan("backend_reconnect", die)
+    record = await rig.run("backend-partition", target="b1")
+    assert record.outcome is FaultOutcome.VERIFIED, record.reason
+    assert "backend_start b1" in rig.target.calls
+
+
+async def test_a_backend_on_no_network_is_not_partitioned(rig: Rig):
+    """There is nothing to take it off."""
+    rig.target.networks["b1"] = {}
+    record = await rig.run("backend-partition", target="b1")
+    assert record.outcome is FaultOutcome.FAILED
+    assert "backend b1 is on no network" in record.reason
+
+
+async def test_a_throttle_has_the_params_that_were_asked_for(rig: Rig):
+    """CPUs and memory, and afterwards exactly what was before."""
+    before = dict(rig.target.limits)
+    record = await rig.run("proxy-throttle", cpus=0.5, memory="64MiB")
+    assert record.outcome is FaultOutcome.VERIFIED, record.reason
+    assert f"proxy_tighten 0.5 {64 << 20}" in rig.target.calls
+    assert before == rig.target.limits
+
+
+async def test_a_throttle_that_holds_nothing_back_is_inconclusive(rig: Rig):
+    """A limit above what the proxy needs touches nothing."""
+    rig.target.held_back = False
+    record = await rig.run("proxy-throttle")
+    assert record.outcome is FaultOutcome.INCONCLUSIVE
+    assert "needs less than 0.25 CPUs: it was never held back within 10 s" in record.reason
+
+
+async def test_a_throttle_whose_effect_cannot_be_seen_is_judged_by_the_limits(rig: Rig):
+    """Where the kernel's counter is out of sight, the limits in force are what there is."""
+    rig.target.held_back_s = None
+    record = await rig.run("proxy-throttle")
+    assert record.outcome is FaultOutcome.VERIFIED, record.reason
+
+
+async def test_limits_that_somebody_else_put_back_are_inconclusive(rig: Rig):
+    """The fault was over before it was looked at."""
+
+    async def put_back() -> None:
+        rig.target.limits["cpus"] = 2.0
+
+    rig.target.plan("proxy_limits", settled, put_back)
+    record = await rig.run("proxy-throttle")
+    assert record.outcome is FaultOutcome.INCONCLUSIVE
+    assert "somebody else put them back" in record.reason
+
+
+async def test_limits_that_are_not_those_of_before_are_dirty(rig: Rig):
+    """Close is not enough."""
+
+    async def drift() -> None:
+        rig.target.limits["exact"] = {"quota": 199}
+
+    rig.target.plan("proxy_limits", settled, settled, *[drift] * 9)
+    record = await rig.run("proxy-throttle")
+    assert record.outcome is FaultOutcome.DIRTY
+    assert "199" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"cpus": 2}, "may use 2 CPUs and 2 is no less"),
+        ({"memory": "1GiB"}, "bytes of memory and 1073741824 is no less"),
+        ({"cpus": 0}, "cpus 0 is no number of CPUs"),
+        ({"cpus": "many"}, "cpus 'many' is no number of CPUs"),
+        ({"cpus": True}, "cpus True is no number of CPUs"),
+        ({"memory": "much"}, "memory 'much' is no size of 8MiB or more"),
+        ({"memory": 4096}, "memory 4096 is no size of 8MiB or more"),
+        ({"swap": 1}, "has no param 'swap'; it takes cpus, memory"),
+    ],
+)
+async def test_a_throttle_that_would_be_none_is_refused(rig: Rig, params: dict[str, Any], says: str):
+    """Before anything is touched, with the value and the rule."""
+    record = await rig.run("proxy-throttle", **params)
+    assert record.outcome in (FaultOutcome.FAILED, FaultOutcome.SKIPPED)
+    assert says in record.reason
+    assert not [call for call in rig.target.calls if call.startswith("proxy_tighten")]
+
+
+@pytest.mark.parametrize("kind", ["backend-partition", "proxy-throttle"])
+async def test_a_lab_of_processes_refuses_what_takes_containers(rig: Rig, kind: str):
+    """A lab that does not declare it is not asked; one that declares it and lacks the methods is found out."""
+    rig.target.capabilities -= {"backend_partition", "proxy_throttle"}
+    record = await rig.run(kind)
+    assert record.outcome is FaultOutcome.SKIPPED
+    assert f"{kind.replace('-', '_')}" in record.reason
+    bare = Bare(rig.target)
+    ctx = FaultContext(bare, rig.observer, rig.clock, lambda: 2)  # type: ignore[arg-type]  # it lacks methods on purpose
+    with pytest.raises(TargetError, match="this lab cannot"):
+        await registry()[kind].prepare(ctx, "b1")
+
+
+class Bare:
+    """A lab that can only be looked at."""
+
+    def __init__(self, target: Any) -> None:
+        self.backend_status = target.backend_status

@@ -49,12 +49,12 @@ class Host:
 
 
 V2 = {
-    "cpu.stat": "usage_usec 2500000\nuser_usec 1\n",
+    "cpu.stat": "usage_usec 2500000\nuser_usec 1\nthrottled_usec 400000\n",
     "memory.stat": "anon 4096\nfile 8192\n",
     "memory.events": "low 0\noom 2\noom_kill 1\n",
     "cgroup.procs": "7\n8\n",
 }
-CPU = {"cpuacct.usage": "1500000000\n"}
+CPU = {"cpuacct.usage": "1500000000\n", "cpu.stat": "nr_throttled 4\nthrottled_time 600000000\n"}
 MEMORY = {
     "memory.stat": "rss 1\ntotal_rss 12288\ntotal_cache 5\n",
     "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
@@ -66,7 +66,7 @@ def test_version_2_has_all_in_one_group(host):
     """As systemd's driver names it: docker-ID.scope."""
     host.v2(f"/system.slice/docker-{ID}.scope", V2)
 
-    assert Counters(2.5, 4096, 1, (7, 8)) == host.read()
+    assert Counters(2.5, 4096, 1, 0.4, (7, 8)) == host.read()
 
 
 def test_version_1_has_a_group_for_each_controller(host):
@@ -74,7 +74,7 @@ def test_version_1_has_a_group_for_each_controller(host):
     host.v1(3, "cpu,cpuacct", f"/docker/{ID}", CPU)
     host.v1(4, "memory", f"/docker/{ID}", MEMORY)
 
-    assert Counters(1.5, 12288, 3, (7,)) == host.read()
+    assert Counters(1.5, 12288, 3, 0.6, (7,)) == host.read()
 
 
 def test_hybrid_is_read_where_the_controllers_are(host):
@@ -83,7 +83,7 @@ def test_hybrid_is_read_where_the_controllers_are(host):
     host.v1(4, "memory", f"/outer/docker/{ID}", MEMORY, root="/outer")
     host.v2(f"/docker/{ID}", {"cgroup.procs": "7\n"})
 
-    assert Counters(1.5, 12288, 3, (7,)) == host.read()
+    assert Counters(1.5, 12288, 3, 0.0, (7,)) == host.read()
 
 
 def test_hybrid_with_the_memory_in_version_1_and_the_cpu_in_version_2(host):
@@ -91,7 +91,7 @@ def test_hybrid_with_the_memory_in_version_1_and_the_cpu_in_version_2(host):
     host.v1(4, "memory", f"/docker/{ID}", MEMORY)
     host.v2(f"/docker/{ID}", {"cpu.stat": "usage_usec 700000\n"})
 
-    assert Counters(0.7, 12288, 3, (7,)) == host.read()
+    assert Counters(0.7, 12288, 3, 0.0, (7,)) == host.read()
 
 
 def test_what_is_not_the_containers_is_not_counted(host):
