@@ -1,5 +1,5 @@
 # make soak                     two minutes at 1,000 req/s against a real nginx, with chaos, then the verdict
-# make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy, traefik, envoy
+# make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy, traefik, envoy, node, rocky
 # make soak ARGS="--minutes 10" the same with other flags of 'soak start'
 # make test                     everything: lint, types, tests, coverage
 # make lint                     ruff and mypy alone
@@ -24,13 +24,13 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool docker bench dashboard
+.PHONY: soak test lint clean install promtool docker node bench dashboard
 
 # nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
 soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
 	@$(BIN)/soak start --preset quick --proxy $(PROXY) $(ARGS)
 
-test: $(VENV)/.installed-dev promtool docker lint
+test: $(VENV)/.installed-dev promtool docker node lint
 	@rm -f .coverage .coverage.*
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
 
@@ -70,8 +70,16 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt $(VENV)/.installed
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 
+# Proxies on Node.js come from npm: what they run on is pinned by the lock files in soak/proxies/node.
+$(addprefix $(VENV)/.installed-,node node-tcp rocky): $(VENV)/.installed .ci/node $(wildcard soak/proxies/node/*/package-lock.json)
+	@.ci/node $(VENV) $(@:$(VENV)/.installed-%=%)
+	@touch $@
+
 promtool: $(VENV)/.installed-dev
 	@.ci/promtool $(BIN)
+
+node: $(VENV)/.installed-dev
+	@.ci/node $(VENV)
 
 docker:
 	@.ci/docker

@@ -28,8 +28,13 @@ from tests.soak.lab.test_local import ask
 from .conftest import StartLab, adapter_named, binary_of
 
 TEXT = 1
-UNMARKED_UPGRADES = {"traefik": "it hands the origin's 101 on as it is, past its header middleware"}
+UNMARKED_UPGRADES = {
+    "rocky": "it lets nobody see the origin's answer to an upgrade",
+    "traefik": "it hands the origin's 101 on as it is, past its header middleware",
+}
 """Proxies that cannot put the generation on the answer that opens a websocket, and why."""
+CUT_UPGRADES = {"node": "pm2 replaces two workers one after the other and kills what is left of the old one"}
+"""Proxies that have cut websockets by the time at which all of the new generation serves, and why."""
 
 
 @pytest.fixture(params=sorted(adapters()))
@@ -146,7 +151,7 @@ async def test_a_websocket_echoes_and_is_still_there_after_a_reload(adapter: Pro
             assert (0x81, b"hello") == await socket.echo(TEXT, b"hello")
         assert (await lab.apply_generation(2)).ok
         await sees(lab, 2, lab.serial())
-        for socket in (plain, secure):
+        for socket in () if adapter.name in CUT_UPGRADES else (plain, secure):
             assert (0x81, b"still here") == await socket.echo(TEXT, b"still here")
 
 
