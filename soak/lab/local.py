@@ -228,5 +228,5 @@ class LocalLab:
         """Keep the proxy's log bounded: an endless fault must not fill the disk."""
         while True:
             await self._clock.sleep(_TEND_PERIOD_S)
-            if cut := await asyncio.to_thread(self._proxy.log.trim):
+            if cut := await asyncio.to_thread(self._proxy.trim_logs):
                 self._on_event("proxy.log_trimmed", {"bytes": cut})

@@ -20,6 +20,7 @@ from chaos.target import Identity, TargetError
 from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.checking import Checked, run_check
+from soak.lab.companions import Companions, companions_of
 from soak.lab.errorlog import ErrorLog
 from soak.lab.prober import Probe, ProbeError, trust
 from soak.lab.process import Child, exit_words, start_child, tail
@@ -31,6 +32,7 @@ from soak.plan import ProxyPlan
 from soak.proxies.base import (
     SERVER_NAME,
     Capability,
+    Companion,
     ProxyAdapter,
     ProxyModel,
     ReloadContext,
@@ -101,6 +103,14 @@ class LocalProxy:
         self._current = Setting(1, authority.leaf(*self._names()))
         self._seen_to_work = self._current
         self._child: Child | None = None
+        self._companions = Companions(
+            run,
+            state,
+            clock,
+            host=topology.proxy.host,
+            on_event=on_event,
+            start_timeout_s=start_timeout_s,
+        )
         self._lock = asyncio.Lock()
         self.log = ErrorLog(adapter.error_log(self._directory))
         self.ca_file = authority.ca_pem
@@ -117,6 +127,8 @@ class LocalProxy:
         if refused is not None:
             raise LabError(f"{self._adapter.name} refuses its configuration:\n{refused}")
         await asyncio.to_thread(self._put_in_place, self._current)
+        companions = self._companions_in(self._directory, self._current)
+        await self._companions.start(companions, first=True)
         argv = list(self._adapter.start_command(self._binary, self._directory))
         self._state.intend("proxy", argv)
         with marker_of(self._run).open("rb") as marker:
@@ -131,25 +143,31 @@ class LocalProxy:
                 on_end=self._on_end,
             )
         self._state.started("proxy", self._child.identity)
+        await self._companions.start(companions, first=False)
         await self._until_ready(self._child)
         seen = await asyncio.to_thread(executables_of, self.subject())
         self._state.started("proxy", self._child.identity, seen)
 
     def children(self) -> list[Child]:
-        """Return the process started, if any."""
-        return [] if self._child is None else [self._child]
+        """Return the processes started, if any."""
+        return [*([] if self._child is None else [self._child]), *self._companions.children()]
+
+    def trim_logs(self) -> int:
+        """Keep the logs bounded; returns the bytes cut."""
+        return self.log.trim() + self._companions.trim()
 
     def subject(self) -> Subject:
-        """Return what the census of vitals looks at: the main process, its session, all descendants."""
+        """Return what the census of vitals looks at: the main process, its session, all descendants, and its companions."""
         identity: Identity = {} if self._child is None else self._child.identity
         roles = self._adapter.roles if isinstance(self._adapter, TellsProcesses) else None
-        return Subject("proxy", identity, tree=True, role=self._adapter.role, roles=roles)
+        more = self._companions.identities()
+        return Subject("proxy", identity, tree=True, role=self._adapter.role, roles=roles, more=more)
 
     # chaos.target.Proxy
 
     async def proxy_identity(self) -> Identity:
         """Return the identity of the process that was started. Raises ``TargetError`` when it has ended."""
-        if self._child is None or not self._child.alive:
+        if self._child is None or not self._child.alive or self._companions.ended():
             raise TargetError(f"the proxy has ended: {self._end_words()}")
         return self._child.identity
 
@@ -226,6 +244,9 @@ class LocalProxy:
         self._directory.mkdir(parents=True, exist_ok=True)
         marker_of(self._run).touch()
 
+    def _companions_in(self, directory: Path, setting: Setting) -> Sequence[Companion]:
+        return companions_of(self._adapter, self._binary, self._model(setting, directory, broken=False))
+
     def _model(self, setting: Setting, directory: Path, *, broken: bool) -> ProxyModel:
         in_place = directory == self._directory
         return ProxyModel(
@@ -268,12 +289,14 @@ class LocalProxy:
         if command is None:
             return None
         await asyncio.to_thread(self._write_candidate, setting, broken=broken)
-        done = await self._check(command)
-        if done.code == 0:
-            await asyncio.to_thread(shutil.rmtree, self._candidate, ignore_errors=True)  # it holds a key
-            return None
-        words = done.words or tail(self._adapter.error_log(self._candidate))
-        return words or f"'{' '.join(command)}' ended with {exit_words(done.code)} and said nothing"
+        checks = [one.check for one in self._companions_in(self._candidate, setting) if one.check]
+        for check in (command, *checks):
+            done = await self._check(check)
+            if done.code != 0:
+                words = done.words or tail(self._adapter.error_log(self._candidate))
+                return words or f"'{' '.join(check)}' ended with {exit_words(done.code)} and said nothing"
+        await asyncio.to_thread(shutil.rmtree, self._candidate, ignore_errors=True)  # it holds a key
+        return None
 
     async def _check(self, command: Sequence[str]) -> Checked:
         """Run the validator where the proxy runs."""
@@ -316,11 +339,16 @@ class LocalProxy:
                 self._current = setting
             else:
                 await asyncio.to_thread(self._put_in_place, self._current)
+                await self._companions.refresh()
         detail = {"generation": generation, "serial": setting.serial, "kind": str(kind), **said.detail}
         return Evidence(ok=taken, detail=detail, reason="" if taken else self._reason(said, "refused"))
 
     async def _reload(self, kind: ReloadKind | None = None) -> Said:
-        """Ask for a reload, by a call of the adapter's or by signal; returns what the proxy made of it."""
+        """Ask for a reload, first the companions whose files have changed; returns what they and the proxy made of it."""
+        return await self._companions.reload(lambda: self._ask(kind), everyone=kind is ReloadKind.FULL)
+
+    async def _ask(self, kind: ReloadKind | None) -> Said:
+        """Ask the proxy itself, by a call of the adapter's or by signal."""
         child = self._child
         assert child is not None
         if not isinstance(self._adapter, ReloadsByCall):
@@ -359,7 +387,7 @@ class LocalProxy:
             if missing is None:
                 return
             late = self._clock.monotonic_ns() > deadline
-            if not child.alive or late:
+            if not child.alive or late or self._companions.ended():
                 child.expected_to_end = True
                 why = f"it is not ready after {self._start_timeout_s:g} s ({missing})" if late else "it ended"
                 raise LabError(f"{self._adapter.name} did not come up: {why}: {self._end_words()}")
@@ -374,7 +402,8 @@ class LocalProxy:
         """Say how the process ended and what it said last, in its log and on its output."""
         code = self._child.process.returncode if self._child is not None else None
         said = "\n".join(filter(None, map(tail, dict.fromkeys((self.log.path, self._output)))))
-        return f"{exit_words(code)}; it said:\n{said}" if said else f"{exit_words(code)}; it said nothing"
+        words = f"{exit_words(code)}; it said:\n{said}" if said else f"{exit_words(code)}; it said nothing"
+        return "\n".join(filter(None, (self._companions.ended(), words)))
 
     def _on_end(self, child: Child) -> None:
         if child.expected_to_end:

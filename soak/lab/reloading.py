@@ -64,8 +64,24 @@ def chosen_kind(adapter: ProxyAdapter, wanted: str) -> ReloadKind:
     raise LabError(f"{adapter.name} knows no reload of kind {wanted!r}; it knows {known}")
 
 
+class Signalled(Protocol):
+    """Who is told by a signal and answers in a log, if at all: an adapter, or a companion of its proxy."""
+
+    def reload_signal(self) -> Signals:
+        """Return the signal."""
+        ...
+
+    def refusals(self, log_text: str) -> Sequence[str]:
+        """Return the lines that say that it was refused."""
+        ...
+
+    def acceptances(self, log_text: str) -> Sequence[str] | None:
+        """Return the lines that say that it was taken."""
+        ...
+
+
 async def by_signal(
-    adapter: ProxyAdapter, running: Running, log: ErrorLog, clock: Clock, timeout_s: float
+    adapter: Signalled, running: Running, log: ErrorLog, clock: Clock, timeout_s: float
 ) -> Said:
     """Send the signal and wait until the log says what came of it, at most ``timeout_s`` seconds."""
     mark = log.mark()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psutil
 
 from chaos.target import Identity
-from soak.lab.process import living, process_table, tree_of
+from soak.lab.process import living, process_table, row_of, tree_of
 from soak.model import Vital
 from soak.proxies.base import ProcessRole, SeenProcess
 
@@ -30,6 +30,8 @@ class Subject:
     """Tells roles by command line or title; without it nothing counts as old."""
     roles: Callable[[Sequence[SeenProcess]], Mapping[int, ProcessRole]] | None = None
     """Tells the roles of all processes together, for proxies whose processes look alike; instead of ``role``."""
+    more: Sequence[Identity] = ()
+    """Further processes that belong to it, looked at in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,12 @@ class _Reading:
 
 
 def pids_of(subject: Subject) -> list[int]:
-    """Return the living processes of a subject; empty when its identity no longer holds."""
-    root = living(subject.identity)
-    if root is None:
-        return []
-    return [row.pid for row in tree_of(root, process_table())] if subject.tree else [root.pid]
+    """Return the living processes of a subject; empty when none of its identities still holds."""
+    roots = [root for one in (subject.identity, *subject.more) if (root := living(one)) is not None]
+    if not subject.tree or not roots:
+        return [root.pid for root in roots]
+    table = process_table()
+    return sorted({row.pid for root in roots for row in tree_of(root, table)})
 
 
 def look(subject: Subject, at_s: float) -> Vital:
@@ -109,7 +112,8 @@ def _teller(subject: Subject, pids: Sequence[int]) -> Callable[[psutil.Process],
 def _seen(pid: int) -> SeenProcess | None:
     try:
         process = psutil.Process(pid)
-        return SeenProcess(pid, process.ppid(), tuple(process.cmdline()))
+        row = row_of(pid)
+        return SeenProcess(pid, process.ppid(), tuple(process.cmdline()), row.started if row else 0.0)
     except psutil.Error:
         return None
 
