@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chaos.fault import Fault, TargetKind
+from chaos.fault import OVERLAP, Fault, TargetKind
 from chaos.model import FaultRequest, Source
 
 NO_TARGET = "none"
@@ -161,7 +161,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def overlaps(req: FaultRequest) -> bool:
     """Whether this request may run beside other faults and without a gap; only an injection may."""
-    return req.source is Source.INJECT and bool(req.params.get("overlap"))
+    return req.source is Source.INJECT and bool(req.params.get(OVERLAP))
 
 
 def _holder(resources: frozenset[str], active: Iterable[ActiveFault]) -> ActiveFault | None:

@@ -176,6 +176,21 @@ class TakesParams(Protocol):
         ...
 
 
+OVERLAP = "overlap"
+"""A param of the arbiter's own: an injected fault may begin beside another."""
+
+
+def refused_params(fault: Fault, params: Mapping[str, Any], supports: Callable[[str], bool]) -> str:
+    """Return in a sentence why a fault cannot have these params, "" when it can. ``supports`` is the target's."""
+    given = {name: value for name, value in params.items() if name != OVERLAP}
+    known = fault.params if isinstance(fault, TakesParams) else {}
+    for name in given:
+        if name not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            return f"{fault.name} has no param {name!r}; {takes}"
+    return fault.wrong_params(given, supports) if isinstance(fault, TakesParams) else ""
+
+
 class BlindObserver:
     """The observer of a healer. Nobody watches traffic then, so it must not be asked: see ``FaultContext.blind``."""
 

@@ -158,7 +158,8 @@ class Lifecycle:
         """
         await self._bounded("the load workers", self.scopes.fault(it.id), self.limits.step_timeout_s)
         target = it.record.target
-        undo = await self._bounded("prepare", it.fault.prepare(self.ctx, target), self.limits.step_timeout_s)
+        ctx = replace(self.ctx, params=it.request.params)
+        undo = await self._bounded("prepare", it.fault.prepare(ctx, target), self.limits.step_timeout_s)
         if it.end.is_set():
             it.conclude(FaultOutcome.SKIPPED, "the run was told to heal before anything was touched")
             return False

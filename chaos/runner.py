@@ -24,7 +24,7 @@ from chaos.arbiter import (
     overlaps,
 )
 from chaos.bounded import unless, within
-from chaos.fault import Fault, FaultContext, TargetKind
+from chaos.fault import Fault, FaultContext, TargetKind, refused_params
 from chaos.guard import AbortGuard
 from chaos.journal import Journal
 from chaos.lifecycle import Instance, Lifecycle, Limits
@@ -159,6 +159,8 @@ class Runner:
             if fault is None:
                 reason = f"there is no fault {request.kind!r}{nearest(request.kind, self._faults)}"
                 return self.record_skipped(request, reason, follow)
+            if refusal := refused_params(fault, request.params, self._target.supports):
+                return self.record_skipped(request, refusal, follow)
             instance = await self._admit(_completed(request, fault), fault, follow, waiting)
             if isinstance(instance, FaultRecord):
                 return instance

@@ -281,6 +281,7 @@ class Daemon:
             host=address.host,
             http_port=address.http_port,
             https_port=address.https_port,
+            tcp_port=address.tcp_port,
             authority=lab.server_name,
         )
         slices = slices_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from chaos.fault import OVERLAP
 from chaos.model import FaultRecord, FaultRequest, Source
 from chaos.runner import Runner
 from soak.clock import RunClock
@@ -42,7 +43,7 @@ class Doors:
             planned_s=self._clock.now(),
             hold_s=request.hold_s or 0.0,
             target=request.target,
-            params={"overlap": True} if request.overlap else {},
+            params={**request.params, **({OVERLAP: True} if request.overlap else {})},
         )
         return await self._runner.submit(wish, updates.record, updates.waiting)
 

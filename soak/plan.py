@@ -59,6 +59,10 @@ class TrafficClassPlan(Frozen):
     )
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="Default: the shape's name.")
     share: Share = Field(description="Share of the plan's rate; the shares of all classes add up to 1.")
+    through: Literal["http", "l4"] = Field(
+        "http",
+        description="What the proxy does with it: answers for the origins (http), or passes bytes on unread (l4).",
+    )
     tls: bool = True
     protocol: Literal["http1", "h2", "websocket"] = "http1"
     connection: Literal["reuse", "new", "resume"] = Field(
@@ -103,6 +107,8 @@ class TrafficClassPlan(Frozen):
     def _check(self) -> TrafficClassPlan:
         if self.connection == "resume" and not self.tls:
             raise ValueError(f"{self.name}: connection 'resume' resumes a TLS session; it needs tls: true")
+        if self.through == "l4":
+            self._check_l4()
         if self.protocol == "h2" and not self.tls:
             raise ValueError(f"{self.name}: h2 is agreed on in the TLS handshake (ALPN); it needs tls: true")
         if self.protocol != "http1" and self.connection != "reuse":
@@ -118,6 +124,21 @@ class TrafficClassPlan(Frozen):
                 f"{self.name}: cache_keys needs method GET, status 200, and the length of an object in response_bytes"
             )
         return self
+
+    def _check_l4(self) -> None:
+        if not self.tls:
+            raise ValueError(
+                f"{self.name}: l4 is a pipe to the TLS of the origins themselves; it needs tls: true"
+            )
+        if self.protocol != "http1" or self.hosts or self.cache_keys:
+            raise ValueError(
+                f"{self.name}: at the end of the pipe are origins, which speak http1 and know no routes and no cache; "
+                "leave protocol, hosts and cache_keys out with l4"
+            )
+        if self.connection == "resume":
+            raise ValueError(
+                f"{self.name}: a TLS session belongs to one origin and the pipe leads to any; connection 'resume' is not for l4"
+            )
 
     @property
     def idempotent(self) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from chaos.fault import Fault, TargetKind
+from chaos.fault import Fault, TargetKind, refused_params
 from chaos.faults.catalog import registry
 from chaos.model import FaultShape
 from chaos.timeline import Series, Timeline, plan_timeline
 from soak.errors import nearest
 from soak.plan import FaultSeriesPlan, Plan, format_duration
-from soak.proxies.base import Capability
+from soak.proxies.base import Capability, supported_by
 from soak.proxies.catalog import adapters
 from soak.yamlfile import KeyPath
 
@@ -96,6 +96,7 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
             f"proxy.kind: {plan.proxy.kind!r} is not known{nearest(plan.proxy.kind, adapters())}",
         )
         return
+    yield from _traffic_rules(plan)
     for i, series in enumerate(plan.chaos.series):
         path: KeyPath = ("chaos", "series", i)
         fault = known_faults().get(series.fault)
@@ -117,6 +118,18 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
         )
 
 
+def _traffic_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
+    for i, one in enumerate(plan.traffic.classes):
+        if one.through == "l4" and Capability.TCP not in adapters()[plan.proxy.kind].capabilities:
+            yield (
+                ("traffic", "classes", i, "through"),
+                (
+                    f"traffic.classes[{i}]: {one.name} goes through l4, a byte pipe, which {plan.proxy.kind} does not have; "
+                    "remove the class"
+                ),
+            )
+
+
 def _series_rules(
     plan: Plan, fault: Fault, series: FaultSeriesPlan, path: KeyPath
 ) -> Iterator[tuple[KeyPath, str]]:
@@ -129,6 +142,10 @@ def _series_rules(
                 "remove it"
             ),
         )
+    elif refusal := refused_params(
+        fault, series.params, supported_by(adapters()[plan.proxy.kind]).__contains__
+    ):
+        yield ((*path, "params"), f"{where}.params: {refusal}")
     if series.every < MIN_PERIOD_S:
         yield (
             (*path, "every"),

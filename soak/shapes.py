@@ -31,6 +31,7 @@ SHAPES: Mapping[str, Fields] = {
         "request_bytes": 64,
         "response_bytes": 64,
     },
+    "l4": {"through": "l4"},
     "stream": {
         "path": "/drip/30000/bytes/65536",
         "response_bytes": 65_536,
@@ -55,6 +56,7 @@ SUMMARIES: Mapping[str, str] = {
     "h2": "HTTP/2: 16 connections with 16 streams each.",
     "cache-mixed": "Hits, misses, short lives, revalidation, variants and what must not be stored.",
     "websocket": "Long-lived sockets that echo a message for each slot; a cut is an outcome with its age.",
+    "l4": "TLS on kept connections through a byte pipe: the handshake is with the backend, the proxy reads nothing.",
     "stream": "Downloads dribbled over 30 s; a cut is an outcome with its age.",
 }
 """One sentence for each shape."""

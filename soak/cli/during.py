@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -91,6 +91,13 @@ def stop(*, run_name: str | None, no_wait: bool, exit_code: bool) -> int:
     "--target", metavar="T", help="What it is aimed at: b1, b2, ...; default: the next one in turn."
 )
 @click.option("--for", "hold_s", type=DURATION, metavar="30s", help="How long it holds; default: its own.")
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A param of the fault: kind=full, kind=routing for reload; see 'soak faults'.",
+)
 @click.option("--run", "run_name", metavar="RUN", help="Which run, when several are live.")
 @click.option("--no-wait", is_flag=True, help="Return as soon as it is accepted.")
 @click.option("--overlap", is_flag=True, help="Let it begin while another fault is active.")
@@ -100,6 +107,7 @@ def inject(
     fault: str,
     target: str | None,
     hold_s: float | None,
+    params: Sequence[str],
     run_name: str | None,
     no_wait: bool,
     overlap: bool,
@@ -113,14 +121,22 @@ def inject(
       soak inject backend-down --for 5s
       soak inject backend-hang --target b2 --for 30s --no-wait
       soak inject reload
+      soak inject reload --param kind=full
     """
     from soak.web.client import ControlClient  # noqa: PLC0415 - keeps --help quick
 
     check_fault(fault, hold_s)
+    asked = params_of(fault, params)
     run = find_live(run_name)
     teller = LifecycleTeller(silent=as_json)
     record = ControlClient(run).inject(
-        fault, target=target, hold_s=hold_s, wait=not no_wait, overlap=overlap, on_event=teller.event
+        fault,
+        target=target,
+        hold_s=hold_s,
+        wait=not no_wait,
+        overlap=overlap,
+        params=asked,
+        on_event=teller.event,
     )
     if record.get("outcome") == FaultOutcome.SKIPPED:
         raise ControlError(f"{fault} was not injected: {record.get('reason')}")
@@ -145,6 +161,23 @@ def check_fault(name: str, hold_s: float | None) -> None:
         raise PlanError(f"there is no fault {name!r}{nearest(name, known_faults())}")
     if hold_s is not None and fault.shape is FaultShape.TRANSITION:
         raise PlanError(f"--for: {name} is a change without a way back and cannot hold; leave --for out")
+
+
+def params_of(fault: str, words: Sequence[str]) -> dict[str, str]:
+    """Return the params of ``["kind=full"]``. Raises ``PlanError`` for what the fault does not take; the run judges the values."""
+    from chaos.fault import refused_params  # noqa: PLC0415 - keeps --help quick
+    from soak.errors import PlanError  # noqa: PLC0415
+    from soak.planrules import known_faults  # noqa: PLC0415
+
+    params: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals or name in params:
+            raise PlanError(f"--param {word!r}: write it like kind=full, each name once")
+        params[name] = value
+    if refusal := refused_params(known_faults()[fault], params, lambda _capability: True):
+        raise PlanError(f"--param: {refusal}")
+    return params
 
 
 class LifecycleTeller:

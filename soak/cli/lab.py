@@ -107,6 +107,8 @@ def facts_of(subject: LocalLab, plan: Plan, run: RunDir, routes: int) -> dict[st
     return {
         "http_url": f"http://{address.host}:{address.http_port}",
         "https_url": f"https://{address.host}:{address.https_port}",
+        "tls_url": f"tls://{address.host}:{address.tcp_port}" if address.tcp_port else None,
+        "metrics_url": address.metrics_url or None,
         "ca_file": str(subject.ca_file),
         "server_name": subject.server_name,
         "routes": routes,
@@ -137,6 +139,12 @@ def in_words(facts: Mapping[str, Any]) -> str:
         f"{facts['proxy']} {facts['proxy_version']} before {names}",
         f"  http   {facts['http_url']}",
         f"  https  {url}   (HTTP/2, too)",
+        *(
+            [f"  tls    {facts['tls_url']}   (a byte pipe to the origins' own TLS)"]
+            if facts["tls_url"]
+            else []
+        ),
+        *([f"  counts {facts['metrics_url']}   (the proxy's own metrics)"] if facts["metrics_url"] else []),
         f"  ca     {facts['ca_file']}",
         f"  files  {facts['directory']}",
         "",

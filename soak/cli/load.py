@@ -14,7 +14,7 @@ from soak.cli.group import SoakCommand
 from soak.errors import EXIT_FAIL, EXIT_INVALID, EXIT_PASS
 from soak.report.tables import CLASS_HEAD, class_rows
 from soak.report.text import grid
-from soak.shapes import SHAPES, SUMMARIES
+from soak.shapes import SHAPES, SUMMARIES, Fields
 
 if TYPE_CHECKING:
     from soak.measure.ledger import Ledger
@@ -23,15 +23,19 @@ LOST_SHARE = 0.001
 """Share of slots that may go unsent before the measurement is invalid."""
 _BAR = 40
 _WAIT_SHOWN_S = 1.0
-_MOST_URLS = 2
+_MOST_URLS = 3
+
+
+def _needs(fields: Fields) -> str:
+    """Return the scheme of the URL that a shape needs."""
+    if fields.get("through") == "l4":
+        return "tls"
+    return "https" if fields.get("tls", True) else "http"
 
 
 def shape_lines() -> list[str]:
     """Return a line for each shape: its name, how it travels, what it is."""
-    rows = [
-        (name, "https" if fields.get("tls", True) else "http", SUMMARIES[name])
-        for name, fields in SHAPES.items()
-    ]
+    rows = [(name, _needs(fields), SUMMARIES[name]) for name, fields in SHAPES.items()]
     return grid(("shape", "needs", "what it is"), rows)
 
 
@@ -53,7 +57,7 @@ def _list_shapes(ctx: click.Context, _: click.Parameter, value: Sequence[str]) -
 
 
 @click.command(cls=LoadCommand)
-@click.argument("urls", nargs=-1, required=True, metavar="URL [URL]")
+@click.argument("urls", nargs=-1, required=True, metavar="URL [URL [URL]]")
 @click.option("--rate", type=float, required=True, metavar="R", help="Requests per second.")
 @click.option("--seconds", type=float, required=True, metavar="S", help="How long.")
 @click.option(
@@ -92,7 +96,7 @@ def load(
 
     Without --traffic these are GET requests for the URL, and every 200 is a success. With it they are those of a shape; the
     server must be a proxy before soak's origins, and identity, length and checksum of each answer are checked. Give its http and
-    its https URL when the shapes need both.
+    its https URL when the shapes need both, and tls://HOST:PORT of its byte pipe for l4.
 
     Latency counts from the instant at which a request was due, so a slow server cannot hide its queue. Exits with 0 when
     every answer was as promised, 1 when some request failed, 3 when the rate was not held.
@@ -106,10 +110,13 @@ def load(
     from soak.load.standalone import run_load  # noqa: PLC0415
 
     if len(urls) > _MOST_URLS:
-        raise click.UsageError(f"{len(urls)} URLs were given; one, or the http and the https URL of a proxy")
+        raise click.UsageError(
+            f"{len(urls)} URLs were given; one, or the http, the https and the tls URL of a proxy"
+        )
     order = LoadOrder(
         url=urls[0],
         other_url=urls[1] if len(urls) > 1 else None,
+        third_url=urls[2] if len(urls) > 2 else None,
         rate=rate,
         seconds=seconds,
         traffic=parse_traffic(traffic),

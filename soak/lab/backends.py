@@ -27,6 +27,9 @@ _LOOK_TIMEOUT_S = 2.0
 _END_TIMEOUT_S = 5.0
 _SUSPEND_TIMEOUT_S = 2.0
 _POLL_S = 0.005
+ORIGIN_CERTIFICATE = "origin.pem"
+"""In the run's certificates: what origins that speak TLS show, all the same, for the whole run."""
+ORIGIN_KEY = "origin.key"
 
 
 class LocalBackends:
@@ -87,12 +90,12 @@ class LocalBackends:
         child = self._children.get(name)
         row = living(child.identity) if child is not None else None
         if child is None or row is None:
-            if await _answers(address):
+            if await answers(address):
                 raise TargetError(
                     f"{name} has no process, but something answers on its port {address.port}; it is not ours"
                 )
             return BackendStatus(name, BackendState.STOPPED, {})
-        running = not row.suspended and await _answers(address)
+        running = not row.suspended and await answers(address)
         return BackendStatus(name, BackendState.RUNNING if running else BackendState.HUNG, child.identity)
 
     async def backend_stop(self, name: str, identity: Identity, *, force: bool) -> None:
@@ -194,6 +197,10 @@ class LocalBackends:
         argv = [sys.executable, "-P", "-m", "soak.lab.origin"]
         argv += ["--name", name, "--host", address.host, "--port", str(address.port)]
         argv += ["--shared", str(self._shared), "--row", str(list(self._addresses).index(name))]
+        if address.tls_port:
+            argv += ["--tls-port", str(address.tls_port)]
+            argv += ["--certificate", str(self._run.certs / ORIGIN_CERTIFICATE)]
+            argv += ["--key", str(self._run.certs / ORIGIN_KEY)]
         self._state.intend(name, argv)
         child = await start_child(
             name,
@@ -218,7 +225,7 @@ class LocalBackends:
                 if not await child.process.stdout.readline():
                     await child.process.wait()
                     why = "it ended"
-                elif await _answers(address):
+                elif await answers(address):
                     return
         child.expected_to_end = True
         with suppress(IdentityChangedError):
@@ -259,7 +266,7 @@ class LocalBackends:
         )
 
 
-async def _answers(address: BackendAddress) -> bool:
+async def answers(address: BackendAddress) -> bool:
     """Ask an origin for its name over a fresh connection."""
     try:
         async with asyncio.timeout(_LOOK_TIMEOUT_S):

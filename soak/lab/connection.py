@@ -302,7 +302,8 @@ class OriginProtocol(asyncio.Protocol):
         if not refused:
             transport.close()
             return
-        transport.write_eof()
+        if transport.can_write_eof():  # TLS cannot
+            transport.write_eof()
         self._timer = self._loop.call_later(_LINGER_S, transport.close)
 
 

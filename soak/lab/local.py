@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from certs.authority import Authority
+from certs.install import install_pair
 from chaos.model import Evidence
 from chaos.target import BackendStatus, Identity
 from soak.clock import Clock, SystemClock
 from soak.errors import LabError
-from soak.lab.backends import LocalBackends
+from soak.lab.backends import ORIGIN_CERTIFICATE, ORIGIN_KEY, LocalBackends
 from soak.lab.base import OnEvent
+from soak.lab.equipment import equipped
 from soak.lab.proxy import LocalProxy
 from soak.lab.receiving import ask_to_end
 from soak.lab.state import LabState
 from soak.lab.sweep import release
-from soak.lab.topology import ProxyAddress, choose_topology
+from soak.lab.topology import LOOPBACK, ProxyAddress
 from soak.lab.vitals import look_at
 from soak.model import Vital
 from soak.plan import Plan
-from soak.proxies.base import SERVER_NAME, BackendAddress, NeedsPorts, supported_by
+from soak.proxies.base import SERVER_NAME, BackendAddress, abilities_of, supported_by
 from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
@@ -61,8 +63,13 @@ class LocalLab:
         self.proxy_binary: Path = self._adapter.find_binary(plan.proxy.binary)
         self.proxy_version = ""
         """Version of the proxy, known from ``start`` on."""
-        ports = self._adapter.extra_ports if isinstance(self._adapter, NeedsPorts) else ()
-        self._topology = choose_topology(plan.lab.backends, ports)
+        self._topology = equipped(
+            self._adapter,
+            abilities_of(self._adapter, self.proxy_binary),
+            backends=plan.lab.backends,
+            classes=plan.traffic.classes,
+            binary=self.proxy_binary,
+        )
         self._state = LabState(run)
         self._backends = LocalBackends(
             run,
@@ -207,6 +214,8 @@ class LocalLab:
         self._run.lab.mkdir(parents=True, exist_ok=True)
         self.proxy_version = await asyncio.to_thread(self._adapter.version, self.proxy_binary)
         authority = await asyncio.to_thread(Authority.create, self._run.certs)
+        if self._topology.proxy.tcp_port:
+            await asyncio.to_thread(_certify_origins, authority, self._run.certs)
         self._started_proxy = LocalProxy(
             self._run,
             self._plan.proxy,
@@ -230,3 +239,10 @@ class LocalLab:
             await self._clock.sleep(_TEND_PERIOD_S)
             if cut := await asyncio.to_thread(self._proxy.trim_logs):
                 self._on_event("proxy.log_trimmed", {"bytes": cut})
+
+
+def _certify_origins(authority: Authority, directory: Path) -> None:
+    """Give the origins a certificate of their own, which no rotation touches: what a byte pipe shows is theirs."""
+    pair = authority.leaf(SERVER_NAME, f"*.{SERVER_NAME}", LOOPBACK, "localhost")
+    certificate, key = directory / ORIGIN_CERTIFICATE, directory / ORIGIN_KEY
+    install_pair(pair.chain_pem, pair.key_pem, certificate=certificate, key=key)

@@ -51,18 +51,19 @@ def backend_names(count: int) -> tuple[str, ...]:
     return tuple(f"b{i}" for i in range(1, count + 1))
 
 
-def choose_topology(backends: int, extra_ports: Sequence[str] = ()) -> Topology:
-    """Choose free ports for the proxy and this many origins. Raises ``LabError`` when there are not enough."""
-    http_port, https_port, *free = free_ports(backends + len(extra_ports) + 2)
-    ports, extra = free[:backends], free[backends:]
-    return Topology(
-        ProxyAddress(LOOPBACK, http_port, https_port),
-        tuple(
-            BackendAddress(name, LOOPBACK, port)
-            for name, port in zip(backend_names(backends), ports, strict=True)
-        ),
-        dict(zip(extra_ports, extra, strict=True)),
+def choose_topology(backends: int, extra_ports: Sequence[str] = (), *, tcp: bool = False) -> Topology:
+    """Choose free ports for the proxy and this many origins; with ``tcp`` also for a byte pipe to their TLS.
+
+    Raises ``LabError`` when there are not enough.
+    """
+    pipes = backends + 1 if tcp else 0
+    free = iter(free_ports(2 + backends + len(extra_ports) + pipes))
+    address = ProxyAddress(LOOPBACK, next(free), next(free), next(free) if tcp else 0)
+    origins = tuple(
+        BackendAddress(name, LOOPBACK, next(free), next(free) if tcp else 0)
+        for name in backend_names(backends)
     )
+    return Topology(address, origins, {name: next(free) for name in extra_ports})
 
 
 def ephemeral_range() -> tuple[int, int]:

@@ -240,8 +240,10 @@ def _failed(lane: Lane, connection: Dialed, error: Exception) -> None:
     connection.dial_failed(ended, f"{type(error).__name__}: {error}"[:300], monotonic_ns())
 
 
-def note_tls(engine: Engine, connection: Dialed, now: int) -> None:
+def note_tls(engine: Engine, connection: Dialed, now: int, *, of_proxy: bool = True) -> None:
     """Note which certificate a handshake showed and whether the session was resumed.
+
+    Through a byte pipe the certificate is the origin's: evidence of whom a request met, no sighting of what the proxy serves.
 
     In a resumed handshake the server shows no certificate: what OpenSSL tells is the one of the session's first handshake,
     and says nothing of what is served now. So its serial is neither a sighting nor evidence.
@@ -260,7 +262,8 @@ def note_tls(engine: Engine, connection: Dialed, now: int) -> None:
     der = tls.getpeercert(binary_form=True)
     if der:
         connection.serial = serial = serial_of(der)
-        engine.see(engine.serials, serial.encode(), now)
+        if of_proxy:
+            engine.see(engine.serials, serial.encode(), now)
 
 
 def serial_of(der: bytes) -> str:

@@ -163,7 +163,7 @@ class Lane(ABC):
         engine.open_connections += 1
         connection.expires_ns = now + int(self.max_age_ns * engine.jitter())
         if self.context is not None:
-            dial.note_tls(engine, connection, now)
+            dial.note_tls(engine, connection, now, of_proxy=self.spec.through == "http")
         row, took = self.row, now - connection.dialed_ns
         bucket = bucket_of(took)
         row.handshake[bucket] = row.handshake.get(bucket, 0) + 1

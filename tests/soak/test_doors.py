@@ -71,6 +71,8 @@ async def test_a_wish_is_stamped_with_its_moment_and_told_step_by_step():
     assert record.outcome is FaultOutcome.VERIFIED
     assert [FaultRequest("backend-down", Source.INJECT, 12.0, 5.0, "b2", {"overlap": True})] == runner.asked
     assert ["waiting: the gap", "backend-down"] == told.lines
+    await door.inject(InjectRequest("reload", params={"kind": "full"}), told)
+    assert {"kind": "full"} == runner.asked[-1].params
 
 
 async def test_a_stop_that_waits_returns_the_exit_code_and_one_that_does_not_returns_at_once():

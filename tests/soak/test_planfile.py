@@ -18,9 +18,11 @@ from soak.planfile import (
     load_plan,
     load_saved,
     plan_schema,
+    preset_text,
     template,
 )
 from soak.planrules import timeline_of
+from soak.proxies.base import Capability
 from soak.shapes import SHAPES
 from soak.yamlfile import parse_yaml
 
@@ -81,10 +83,40 @@ def test_the_template_is_the_day(write):
 
 
 def test_a_preset_has_every_shape():
-    """In one run, with nothing broken."""
+    """In one run, with nothing broken; but for the byte pipe, which not every proxy has."""
     plan = load_plan(preset="shapes")
-    assert list(SHAPES) == [c.shape for c in plan.traffic.classes]
+    assert [name for name in SHAPES if name != "l4"] == [c.shape for c in plan.traffic.classes]
     assert () == plan.chaos.series
+
+
+def test_a_preset_leaves_out_what_the_proxy_cannot_and_says_so(monkeypatch):
+    """The series and the classes; what is left keeps its proportions, and what a flag asks for is refused."""
+
+    class Dull:
+        name = "dull"
+        capabilities = frozenset({Capability.CERT_ROTATE})
+
+    monkeypatch.setattr("soak.abilities.adapter_of", lambda _plan: Dull())
+    quick = load_plan(preset="quick")
+    assert ["backend-down", "cert-rotate"] == [one.fault for one in quick.chaos.series]
+    (told,) = quick.left_out
+    assert told == "reload every 20s: nginx cannot marker (not declared) and reload (not declared)"
+    shapes = load_plan(preset="shapes")
+    names = [one.name for one in shapes.traffic.classes]
+    assert "h2" not in names
+    assert "websocket" not in names
+    assert ["traffic class h2", "traffic class websocket"] == [x.partition(":")[0] for x in shapes.left_out]
+    single, tls_new = (next(c for c in shapes.traffic.classes if c.name == n) for n in ("single", "tls-new"))
+    assert single.share / tls_new.share == pytest.approx(10 / 3)
+    with pytest.raises(PlanError, match=r"^--every reload=1m: .* needs marker, reload, and nginx cannot"):
+        load_plan(preset="quick", overrides=Overrides(every=("reload=1m",)))
+
+
+def test_a_file_is_the_users_and_nothing_of_it_is_left_out(write):
+    """What cannot be done is refused, with its line."""
+    text = preset_text("bouine").replace("fault: backend-hang", "fault: reload")
+    with pytest.raises(PlanError, match=r"yaml:13: chaos.series\[1\].fault: reload needs marker, reload, and bouine"):
+        load_plan(write(text.replace("hold: 20s", "hold: 0s")))
 
 
 def test_flags_override_the_file(write):
@@ -204,7 +236,7 @@ def test_file_and_preset_exclude_each_other(write):
 
 def test_an_unknown_preset_is_named_with_the_known():
     """All of them: they are few."""
-    assert "--preset: there is no preset 'week'; known: day, quick, shapes" == refusal(preset="week")
+    assert "--preset: there is no preset 'dayy'; did you mean 'day'?" == refusal(preset="dayy")
 
 
 def test_the_schema_knows_the_faults_and_the_spelling_of_keys():

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from chaos.faults.catalog import registry
+from soak.abilities import lacking
 from soak.plan import Plan, format_duration
-from soak.planrules import broken_rules, default_hold, fill_holds, known_targets, timeline_of, unsupported
+from soak.planfile import load_plan
+from soak.planrules import broken_rules, default_hold, fill_holds, known_targets, timeline_of
 
 
 def plan(*series: dict[str, Any], **fields: Any) -> Plan:
@@ -45,12 +47,52 @@ def problems(p: Plan) -> list[str]:
         ),
         ({"fault": "backend-kill", "every": "5m"}, {"lab": {"backends": 1}}, "give the lab at least 2"),
         ({"fault": "reload", "every": "1s"}, {"length": "31d"}, "it asks for 2,678,400 faults in 31d"),
+        (
+            {"fault": "reload", "every": "1m", "params": {"kind": "routing"}},
+            {},
+            "params: reload knows no kind 'routing' with this proxy; it knows full",
+        ),
+        (
+            {"fault": "reload", "every": "1m", "params": {"kind": "half"}},
+            {"proxy": {"kind": "envoy"}},
+            "reload knows no kind 'half' with this proxy; it knows full, routing",
+        ),
+        (
+            {"fault": "reload", "every": "1m", "params": {"how": "full"}},
+            {},
+            "params: reload has no param 'how'; it takes kind",
+        ),
+        (
+            {"fault": "noop", "every": "1m", "params": {"kind": "full"}},
+            {},
+            "params: noop has no param 'kind'; it takes none",
+        ),
     ],
 )
 def test_a_broken_rule_is_one_sentence(series, fields, words):
     """It names the value and the way out."""
     (text,) = problems(plan(series, **fields))
     assert words in text
+
+
+@pytest.mark.parametrize(
+    ("proxy", "kind"), [("envoy", "full"), ("envoy", "routing"), ("haproxy", "routing"), ("caddy", "full")]
+)
+def test_a_kind_of_reload_that_the_proxy_knows_is_taken(proxy, kind):
+    """Each proxy has its own."""
+    assert [] == problems(
+        plan({"fault": "reload", "every": "1m", "params": {"kind": kind}}, proxy={"kind": proxy}, length="1h")
+    )
+
+
+def test_a_byte_pipe_through_a_proxy_that_has_none_is_refused():
+    """In one sentence that says what to do."""
+    l4 = {"classes": [{"shape": "balance", "share": 0.5}, {"shape": "l4", "share": 0.5}]}
+    (text,) = problems(plan(proxy={"kind": "caddy"}, traffic=l4))
+    assert text == (
+        "traffic.classes[1]: l4 goes through l4, a byte pipe, which caddy does not have; remove the class"
+    )
+    assert [] == problems(plan(proxy={"kind": "haproxy"}, traffic=l4))
 
 
 def test_a_run_without_a_request_is_refused():
@@ -65,21 +107,27 @@ def test_an_unknown_proxy_is_refused_with_the_nearest():
     assert text == "proxy.kind: 'ngnix' is not known; did you mean 'nginx'?"
 
 
-def test_a_fault_that_the_proxy_cannot_do_is_refused(monkeypatch):
-    """What the adapter does not declare is said before hour zero."""
-
-    class Dull:
-        capabilities = frozenset[str]()
-
-    monkeypatch.setattr("soak.planrules.adapters", lambda: {"nginx": Dull()})
-    (text,) = problems(plan({"fault": "cert-rotate", "every": "5m"}))
-    assert "cert-rotate needs cert_rotate, which nginx cannot do" in text
-    assert not unsupported(registry()["backend-down"], plan())
+def test_what_the_proxy_cannot_do_is_refused_with_its_reason():
+    """Faults and traffic, before hour zero."""
+    bouine = load_plan(preset="bouine").proxy.model_dump(by_alias=True)
+    classes = [{"shape": "h2", "share": 0.5}, {"shape": "balance", "share": 0.5}]
+    fault, traffic = sorted(
+        problems(plan({"fault": "cert-rotate", "every": "5m"}, proxy=bouine, traffic={"classes": classes}))
+    )
+    assert fault == (
+        "chaos.series[0].fault: cert-rotate needs cert_rotate, and bouine cannot cert_rotate "
+        "(it reads its certificate once, at start); remove it"
+    )
+    assert traffic == (
+        "traffic.classes[0]: h2 needs h2, and bouine cannot h2 (its TLS listener speaks HTTP/1.1); remove the class"
+    )
 
 
 def test_a_sound_plan_breaks_none():
-    """The default of every fault."""
-    assert [] == problems(plan(*({"fault": name, "every": "10m"} for name in registry())))
+    """The default of every fault that this lab can do."""
+    able = [name for name, fault in registry().items() if not lacking(fault, plan())]
+    assert {"reload", "backend-down", "cert-rotate"} < set(able)
+    assert [] == problems(plan(*({"fault": name, "every": "10m"} for name in able)))
 
 
 def test_targets_are_what_a_fault_can_be_aimed_at():

@@ -42,6 +42,11 @@ def test_what_a_plan_says_goes_over_the_shape():
         ({"shape": "h2", "share": 1, "connection": "new"}, "keeps its connections by design"),
         ({"shape": "many-routes", "share": 1, "protocol": "h2", "tls": True}, "go over http1"),
         ({"shape": "cache-mixed", "share": 1, "method": "POST"}, "needs method GET"),
+        ({"shape": "l4", "share": 1, "tls": False}, "it needs tls: true"),
+        ({"shape": "l4", "share": 1, "protocol": "h2"}, "speak http1"),
+        ({"shape": "l4", "share": 1, "hosts": 5}, "know no routes"),
+        ({"shape": "cache-mixed", "share": 1, "through": "l4", "tls": True}, "no cache"),
+        ({"shape": "l4", "share": 1, "connection": "resume"}, "belongs to one origin"),
         ({"shape": "cache-mixed", "share": 1, "response_bytes": None}, "the length of an object"),
     ],
 )

@@ -104,8 +104,34 @@ def test_inject_tells_each_step_once(soak, home):
             "hold_s": 5.0,
             "wait": True,
             "overlap": True,
+            "params": {},
         }
     ] == requests
+
+
+def test_inject_takes_params_for_the_fault(soak, home):
+    """They go to the run, whose proxy knows what they mean."""
+    record = {**RECORD, "injected_s": 10.0, "outcome": "verified"}
+    with live(home, lines({"ok": True, "record": record})) as (_, requests):
+        result = soak("inject", "reload", "--param", "kind=full")
+    assert 0 == result.exit_code
+    assert {"kind": "full"} == requests[0]["params"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["reload", "--param", "full"], "--param 'full': write it like kind=full"),
+        (["reload", "--param", "kind=a", "--param", "kind=b"], "each name once"),
+        (["reload", "--param", "how=full"], "--param: reload has no param 'how'; it takes kind"),
+        (["noop", "--param", "kind=full"], "--param: noop has no param 'kind'; it takes none"),
+    ],
+)
+def test_inject_refuses_a_param_that_the_fault_does_not_take(soak, words, says):
+    """Before any run is looked for."""
+    result = soak("inject", *words)
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert says in result.stderr
 
 
 @pytest.mark.parametrize(

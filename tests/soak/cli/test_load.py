@@ -152,7 +152,7 @@ def test_the_shapes_are_listed(soak):
         (("http://h", "--traffic", "h3"), "there is no traffic shape 'h3'"),
         (("http://h", "--traffic", "h2"), "needs the proxy's https:// URL, but 'http://h' is plain"),
         (("http://h/x", "--traffic", "churn"), "leave the path out"),
-        (("http://h", "https://h", "http://g", "--traffic", "churn"), "3 URLs were given"),
+        (("http://h", "https://h", "tls://h", "http://g", "--traffic", "churn"), "4 URLs were given"),
         (("http://h", "--traffic", "churn=2"), "'2' is no share"),
     ],
 )

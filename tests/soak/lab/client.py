@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from soak.lab.local import LocalLab
+from soak.lab.base import Lab
 from soak.lab.prober import trust
 
 KEY = base64.b64encode(b"sixteen bytes...").decode()
@@ -36,7 +36,7 @@ def request_text(method: str, path: str, host: str, headers: Mapping[str, str], 
 
 
 async def connect(
-    lab: LocalLab, *, tls: bool = False, host: str = "soak.test", alpn: Sequence[str] = ("http/1.1",)
+    lab: Lab, *, tls: bool = False, host: str = "soak.test", alpn: Sequence[str] = ("http/1.1",)
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Open a connection to the proxy; over TLS with the name verified."""
     address = lab.proxy_address
@@ -47,23 +47,33 @@ async def connect(
     return await asyncio.open_connection(address.host, address.https_port, ssl=context, server_hostname=host)
 
 
+async def connect_pipe(lab: Lab) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection through the proxy's byte pipe; the TLS is that of an origin."""
+    address = lab.proxy_address
+    context = trust(lab.ca_file)
+    return await asyncio.open_connection(
+        address.host, address.tcp_port, ssl=context, server_hostname="soak.test"
+    )
+
+
 async def close(writer: asyncio.StreamWriter) -> None:
     writer.close()
     await asyncio.wait({asyncio.ensure_future(writer.wait_closed())})
 
 
 async def fetch(
-    lab: LocalLab,
+    lab: Lab,
     path: str,
     *,
     tls: bool = False,
+    pipe: bool = False,
     host: str = "soak.test",
     method: str = "GET",
     body: bytes = b"",
     **headers: str,
 ) -> Got:
     """Make one request through the proxy. ``X_Soak_Id="1"`` is a header."""
-    reader, writer = await connect(lab, tls=tls, host=host)
+    reader, writer = await (connect_pipe(lab) if pipe else connect(lab, tls=tls, host=host))
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         writer.write(request_text(method, path, host, {**named, "Connection": "close"}, body))
@@ -105,7 +115,7 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 class Socket:
     """A websocket through the proxy."""
 
-    def __init__(self, lab: LocalLab, *, tls: bool = False) -> None:
+    def __init__(self, lab: Lab, *, tls: bool = False) -> None:
         self._lab = lab
         self._tls = tls
         self.answer = Got(0, {}, b"")
@@ -137,7 +147,7 @@ def h2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-async def h2_body(lab: LocalLab, path: str) -> bytes:
+async def h2_body(lab: Lab, path: str) -> bytes:
     """Return the body of one GET over HTTP/2, by hand; small bodies only, for the window is never opened further."""
     reader, writer = await connect(lab, tls=True, alpn=["h2", "http/1.1"])
     assert "h2" == writer.get_extra_info("ssl_object").selected_alpn_protocol()

@@ -18,6 +18,7 @@ class Running:
 
     process: subprocess.Popen[str]
     port: int
+    tls_port: int = 0
 
     def tell(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None
@@ -53,7 +54,7 @@ def start(port: int = 0, *options: str) -> Running:
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
     assert ready["ready"] is True
-    return Running(process, ready["port"])
+    return Running(process, ready["port"], ready.get("tls_port", 0))
 
 
 def end(running: Running) -> None:

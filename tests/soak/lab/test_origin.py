@@ -9,10 +9,14 @@ import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import psutil
 import pytest
 
+from certs.authority import Authority
+from certs.install import install_pair
+from soak.lab.prober import trust
 from soak.load.traffic import pattern
 
 from .conftest import until
@@ -305,3 +309,59 @@ def test_a_shared_file_that_is_none_is_said(tmp_path):
 
     assert 1 == done.returncode
     assert "origin b1 cannot use" in done.stderr
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Authority, Path, Path]:
+    """An authority, and a pair of its own for an origin."""
+    authority = Authority.create(tmp_path / "certs")
+    leaf = authority.leaf("soak.test")
+    certificate, key = tmp_path / "origin.pem", tmp_path / "origin.key"
+    install_pair(leaf.chain_pem, leaf.key_pem, certificate=certificate, key=key)
+    return authority, certificate, key
+
+
+def test_it_speaks_tls_on_a_second_port(pair: tuple[Authority, Path, Path]):
+    """The same answers under its own certificate, in HTTP/1.1; a refusal too, although TLS cannot close one half."""
+    authority, certificate, key = pair
+    running = start(0, "--tls-port", "0", "--certificate", str(certificate), "--key", str(key))
+    context = trust(authority.ca_pem)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        assert running.tls_port not in (0, running.port)
+
+        def talk(request: bytes) -> tuple[str | None, bytes]:
+            plain = socket.create_connection(("127.0.0.1", running.tls_port), timeout=10)
+            with context.wrap_socket(plain, server_hostname="soak.test") as secure:
+                secure.sendall(request)
+                return secure.selected_alpn_protocol(), read_all(secure)
+
+        alpn, answer = talk(
+            b"GET /bytes/1000 HTTP/1.1\r\nHost: x\r\nX-Soak-Id: 7\r\nConnection: close\r\n\r\n"
+        )
+        assert "http/1.1" == alpn
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\nX-Soak-Origin: b1\r\nX-Soak-Id: 7\r\n")
+        assert answer.endswith(b"\r\n\r\n" + pattern(1000))
+        _, refused = talk(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n")
+        assert refused.startswith(b"HTTP/1.1 413 ")
+        assert running.talk("GET / HTTP/1.1\nHost: x\nConnection: close\n\n").endswith(b"b1\n")
+    finally:
+        end(running)
+
+
+def test_tls_without_a_certificate_is_refused(pair: tuple[Authority, Path, Path]):
+    """By name, or in the words of the library."""
+    _, certificate, _ = pair
+    for options, words in (
+        ((), "--tls-port needs --certificate and --key"),
+        (("--certificate", str(certificate), "--key", str(certificate)), "origin b1 cannot listen on"),
+    ):
+        done = subprocess.run(
+            [*COMMAND, "0", "--tls-port", "0", *options],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert done.returncode in (1, 2)
+        assert words in done.stderr

@@ -62,3 +62,20 @@ def test_further_ports_are_asked_for_by_name():
 
     assert ["admin", "metrics"] == list(lab.ports)
     assert 6 == len(set(ports))
+
+
+def test_a_byte_pipe_has_a_port_at_both_ends():
+    """One of the proxy, one of each origin's TLS; without a pipe there are none."""
+    lab = choose_topology(2, ("metrics",), tcp=True)
+    ports = [lab.proxy.tcp_port, *(b.tls_port for b in lab.backends)]
+    others = [
+        lab.proxy.http_port,
+        lab.proxy.https_port,
+        *(b.port for b in lab.backends),
+        lab.ports["metrics"],
+    ]
+
+    assert 8 == len({*ports, *others})
+    assert 0 not in ports
+    plain = choose_topology(1)
+    assert (0, 0) == (plain.proxy.tcp_port, plain.backends[0].tls_port)

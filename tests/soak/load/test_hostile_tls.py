@@ -146,6 +146,19 @@ def test_tls_new_shakes_hands_for_each_request(authority: Authority, tmp_path: P
     assert 0 == result.connections("closed_by_peer")
 
 
+def test_a_certificate_at_the_end_of_a_byte_pipe_is_no_sighting(authority: Authority, tmp_path: Path) -> None:
+    """It is the origin's: a rotation of the proxy's must not be judged by it. As evidence of a failure it is kept."""
+    pair = authority.leaf(NAME)
+    tls = context_of(pair, tmp_path)
+    result, _ = handshake(authority, well_behaved, tls, through="l4")
+    assert {O.OK: 10} == result.outcomes
+    assert 1 == result.connections("tls_full")
+    assert [] == [s for r in result.reports for s in r.sightings if s.kind is SightKind.SERIAL]
+    cut, _ = handshake(authority, cuts_mid_answer, tls, through="l4")
+    assert {O.CUT_MID_RESPONSE: 10} == cut.outcomes
+    assert {serial_in_pem(pair.chain_pem)} == {e.serial for e in cut.evidence}
+
+
 async def closes_after_one_answer(peer: Peer) -> None:
     await peer.send(answer(await peer.request()))
 

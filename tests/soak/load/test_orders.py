@@ -120,8 +120,17 @@ def test_the_labs_host_is_that_of_the_lab():
 def test_every_shape_can_be_ordered(shape, ca):
     """Alone, for another host than the lab's."""
     order: dict[str, Any] = {"traffic": ((shape, 1.0),), "host": "x.test:8443", "ca_file": str(ca)}
-    (made,) = classes_of_order(LoadOrder("http://h:1", 10, 1, other_url="https://h:2", **order))
+    urls: dict[str, Any] = {"other_url": "https://h:2", "third_url": "tls://h:3"}
+    (made,) = classes_of_order(LoadOrder("http://h:1", 10, 1, **urls, **order))
     assert (shape, 10, "x.test:8443", "x.test") == (made.name, made.rate, made.authority, made.server_name)
+
+
+def test_a_byte_pipe_has_a_url_of_its_own(ca):
+    """Its classes go there, the others where they went; the client's TLS is with whoever is at its end."""
+    order: dict[str, Any] = {"traffic": (("l4", 0.5), ("h2", 0.5)), "ca_file": str(ca)}
+    pipe, h2 = classes_of_order(LoadOrder("tls://h:3", 10, 1, other_url="https://h:2", **order))
+    assert ("l4", 3, True, "soak.test") == (pipe.through, pipe.port, pipe.tls, pipe.server_name)
+    assert ("http", 2) == (h2.through, h2.port)
 
 
 @pytest.mark.parametrize(

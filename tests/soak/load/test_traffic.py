@@ -57,6 +57,14 @@ def test_classes_share_the_rate_and_go_to_the_port_of_their_kind():
     assert ("http1", 150.0, 80, True) == (churn.protocol, churn.rate, churn.port, churn.spread_sources)
 
 
+def test_a_class_through_the_pipe_goes_to_its_port():
+    """With TLS, for the pipe ends at the origin's."""
+    plan = Plan.model_validate({"traffic": {"classes": [{"shape": "l4", "share": 1}]}})
+    ports = {"http_port": 80, "https_port": 443, "tcp_port": 4443}
+    (pipe,) = classes_of(plan, host="127.0.0.1", authority="soak.test", **ports)
+    assert (4443, True, "l4", "/bytes/1024") == (pipe.port, pipe.tls, pipe.through, pipe.path)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_streaming_class_has_time_for_its_body(shape):
     """Only that one has a limit of its own."""

@@ -16,7 +16,7 @@ from soak.lab.sweep import processes_of, release
 from soak.lab.topology import free_ports
 from soak.plan import Plan
 from soak.planfile import load_plan
-from soak.proxies.base import BackendAddress, NeedsPorts, ProxyAdapter, ProxyModel
+from soak.proxies.base import BackendAddress, Capability, NeedsPorts, ProxyAdapter, ProxyModel
 from soak.proxies.catalog import adapter_of
 from soak.proxyplan import COMMAND, ProxyPlan
 from soak.rundir import RunDir
@@ -58,12 +58,22 @@ async def started(run: RunDir) -> AsyncIterator[StartLab]:
     labs: list[LocalLab] = []
 
     async def start(
-        kind: str, *, backends: int = 3, routes: int = 0, extra: str = "", start_timeout: float = 20
+        kind: str,
+        *,
+        backends: int = 3,
+        routes: int = 0,
+        extra: str = "",
+        start_timeout: float = 20,
+        binary: str | None = None,
     ) -> LocalLab:
         plan = Plan.model_validate(
             {
                 "lab": {"backends": backends, "start_timeout": start_timeout},
-                "proxy": {**proxy_part(kind), "extra": extra},
+                "proxy": {
+                    **proxy_part(kind),
+                    "extra": extra,
+                    **({} if binary is None else {"binary": binary}),
+                },
             }
         )
         lab = LocalLab(run, plan, on_event=lambda _name, _data: None, routes=routes)
@@ -87,7 +97,8 @@ def model_of(adapter: ProxyAdapter, tmp_path: Path) -> ProxyModel:
     install_pair(pair.chain_pem, pair.key_pem, certificate=certificate, key=key)
     bundle.write_bytes(pair.chain_pem + pair.key_pem)
     names = adapter.extra_ports if isinstance(adapter, NeedsPorts) else ()
-    http, https, one, two, *extra = free_ports(4 + len(names))
+    http, https, tcp, one, two, *extra = free_ports(7 + len(names))
+    secure = extra[len(names) :]
     return ProxyModel(
         generation=7,
         listen_host="127.0.0.1",
@@ -97,8 +108,12 @@ def model_of(adapter: ProxyAdapter, tmp_path: Path) -> ProxyModel:
         certificate=certificate,
         key=key,
         bundle=bundle,
-        backends=[BackendAddress("b1", "127.0.0.1", one), BackendAddress("b2", "127.0.0.1", two)],
+        backends=[
+            BackendAddress("b1", "127.0.0.1", one, secure[0]),
+            BackendAddress("b2", "127.0.0.1", two, secure[1]),
+        ],
+        tcp_port=tcp if Capability.TCP in adapter.capabilities else 0,
         workers=2,
         directory=directory,
-        ports=dict(zip(names, extra, strict=True)),
+        ports=dict(zip(names, extra, strict=False)),
     )

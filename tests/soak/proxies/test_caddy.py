@@ -69,7 +69,7 @@ def test_its_one_process_is_the_master(tmp_path):
     assert ProcessRole.MASTER is ADAPTER.role(" ".join(command))
     assert ProcessRole.OTHER is ADAPTER.role("sh")
     assert SIGTERM is ADAPTER.stop_signal()
-    assert {"reload", "cert_rotate", "marker", "h2", "websocket"} == set(ADAPTER.capabilities)
+    assert {"reload", "cert_rotate", "marker", "h2", "websocket", "metrics"} == set(ADAPTER.capabilities)
 
 
 async def test_the_same_configuration_again_reads_new_certificate_files(started: StartLab, run: RunDir):

@@ -19,13 +19,30 @@ from soak.lab.prober import ProbeError
 from soak.lab.process import row_of
 from soak.lab.sweep import processes_of
 from soak.load.traffic import cache_body, pattern
-from soak.proxies.base import Capability, ProxyAdapter
+from soak.proxies.base import (
+    Capability,
+    HasMetrics,
+    ProxyAdapter,
+    ReloadKind,
+    reload_kinds_of,
+)
 from soak.proxies.catalog import adapters
 from soak.rundir import RunDir
-from tests.soak.lab.client import Got, Socket, close, connect, fetch, h2_body
+from tests.soak.lab.client import (
+    Got,
+    Socket,
+    close,
+    connect,
+    connect_pipe,
+    fetch,
+    h2_body,
+    parse,
+    request_text,
+)
 from tests.soak.lab.test_local import ask
 
 from .conftest import StartLab, adapter_named, binary_of
+from .counting import counted, page_of
 
 TEXT = 1
 UNMARKED_UPGRADES = {
@@ -41,6 +58,8 @@ CUT_UPGRADES = {"node": "pm2 replaces two workers one after the other and kills 
 def adapter(request: pytest.FixtureRequest) -> ProxyAdapter:
     """Each adapter whose binary is here."""
     found = adapter_named(request.param)
+    if Capability.MARKER not in found.capabilities:
+        pytest.skip(f"{found.name} reads no HTTP: a test file of its own holds it to what it can")
     binary_of(found)
     return found
 
@@ -223,6 +242,113 @@ async def test_a_backend_goes_and_comes_back_without_help(adapter: ProxyAdapter,
             await asyncio.sleep(0.05)
 
 
+SLOW_PIPES = {"traefik": "it tries no second server when one refuses, until a check has seen that one down"}
+"""Proxies whose byte pipe loses connections to a dead backend for a moment, and why."""
+
+
+def pipe_of(lab: LocalLab) -> None:
+    """Skip a binary that was built without a byte pipe: the adapter says so of it."""
+    if not lab.proxy_address.tcp_port:
+        pytest.skip(f"{lab.proxy_binary} was built without a byte pipe")
+
+
+async def piped(lab: LocalLab, count: int) -> Counter[str]:
+    """Ask on fresh connections through the byte pipe; returns how often each origin answered, "" for a lost connection."""
+    seen: Counter[str] = Counter()
+    for _ in range(count):
+        try:
+            got = await fetch(lab, "/bytes/10", pipe=True)
+        except OSError:  # ssl.SSLError is one
+            seen[""] += 1
+        else:
+            assert (200, pattern(10)) == (got.status, got.body)
+            seen[got.headers["x-soak-origin"]] += 1
+    return seen
+
+
+async def test_a_byte_pipe_ends_at_the_origins_own_tls(adapter: ProxyAdapter, started: StartLab, run: RunDir):
+    """Their certificate, their bytes, no word of the proxy's; one that is open outlives a reload, a rotation is nothing to it."""
+    needs(adapter, Capability.TCP)
+    lab = await started(adapter.name)
+    pipe_of(lab)
+    own = serial_of((run.certs / "origin.pem").read_bytes())
+    reader, writer = await connect_pipe(lab)
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    assert own == serial_of(shown) != lab.serial()
+    long = await fetch(lab, "/bytes/1048576", pipe=True, X_Soak_Id="c1")
+    assert (200, pattern(1_048_576), "c1") == (long.status, long.body, long.headers["x-soak-id"])
+    assert "x-soak-generation" not in long.headers
+    echo = await fetch(lab, "/echo", pipe=True, method="POST", body=b"x" * 4096)
+    assert (200, b"x" * 4096) == (echo.status, echo.body)
+    assert set(lab.backend_names()) == set(await piped(lab, 12))
+
+    assert (await lab.apply_generation(2)).ok
+    await sees(lab, 2, lab.serial())
+    writer.write(request_text("GET", "/bytes/10", "soak.test", {"Connection": "close"}, b""))
+    assert pattern(10) == parse(await reader.read()).body
+    await close(writer)
+    done = await lab.install_certificate(3)
+    await sees(lab, 3, done["serial"])
+    _, writer = await connect_pipe(lab)
+    assert own == serial_of(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+    await close(writer)
+
+
+async def test_a_byte_pipe_passes_over_a_backend_that_refuses(adapter: ProxyAdapter, started: StartLab):
+    """At the connect, so nobody notices; and it is used again once it is back."""
+    needs(adapter, Capability.TCP)
+    lab = await started(adapter.name)
+    pipe_of(lab)
+    await lab.backend_stop("b1", (await lab.backend_status("b1")).identity, force=True)
+    async with asyncio.timeout(5):
+        while {"b2", "b3"} != set(await piped(lab, 12)):
+            assert adapter.name in SLOW_PIPES, "a backend that refuses is passed over by every connection"
+    await lab.backend_start("b1")
+    async with asyncio.timeout(8):
+        while "b1" not in await piped(lab, 6):
+            await asyncio.sleep(0.05)
+
+
+async def test_every_kind_of_reload_that_it_knows_is_seen(adapter: ProxyAdapter, started: StartLab):
+    """By the generation; one that spares connections answers on an open one. Another kind is refused and touches nothing."""
+    needs(adapter, Capability.RELOAD)
+    lab = await started(adapter.name, backends=1)
+    kinds = reload_kinds_of(adapter)
+    for generation, kind in enumerate(kinds, 2):
+        reader, writer = await connect(lab)
+        evidence = await lab.apply_generation(generation, kind=kind)
+        assert (True, kind) == (evidence.ok, evidence.detail["kind"])
+        await sees(lab, generation, lab.serial())
+        if kind is ReloadKind.ROUTING:
+            writer.write(request_text("GET", "/bytes/10", "soak.test", {"Connection": "close"}, b""))
+            assert is_marked(parse(await reader.read()), generation)
+            assert 0 == (await lab.vitals(1.0))[0].old_processes
+        await close(writer)
+    refused = await lab.apply_generation(9, kind="sideways")
+    assert (False, f"{adapter.name} knows no reload of kind 'sideways'; it knows {', '.join(kinds)}") == (
+        refused.ok,
+        refused.reason,
+    )
+    await sees(lab, 1 + len(kinds), lab.serial())
+    assert {f"reload:{kind}" for kind in kinds} == {
+        f"reload:{kind}" for kind in ReloadKind if lab.supports(f"reload:{kind}")
+    }
+
+
+async def test_its_own_metrics_count_requests(adapter: ProxyAdapter, started: StartLab):
+    """The endpoint answers within its deadline, in its format, and counts what went through."""
+    needs(adapter, Capability.METRICS)
+    lab = await started(adapter.name, backends=1)
+    if not lab.proxy_address.metrics_url:
+        pytest.skip(f"{lab.proxy_binary} was built without metrics")
+    assert isinstance(adapter, HasMetrics)
+    before = counted(await page_of(lab), adapter.metrics_format)
+    for _ in range(20):
+        assert 200 == (await fetch(lab, "/bytes/10")).status
+    after = counted(await page_of(lab), adapter.metrics_format)
+    assert any(after[name] - before.get(name, 0) >= 20 for name in after), after
+
+
 async def test_errors_of_the_proxy_itself_carry_the_generation(adapter: ProxyAdapter, started: StartLab):
     """With no backend left the answer is 502, 503 or 504, and marked."""
     lab = await started(adapter.name, backends=1)
@@ -258,9 +384,7 @@ async def test_its_processes_are_known_and_nothing_is_left(
 
 def test_what_is_missing_says_how_to_get_it(adapter: ProxyAdapter, tmp_path):
     """A configured binary that is not there, and one that is no such proxy."""
-    with pytest.raises(
-        LabError, match=r"proxy\.binary '.*/none' is not an executable file; install it"
-    ):
+    with pytest.raises(LabError, match=r"proxy\.binary '.*/none' is not an executable file; install it"):
         adapter.find_binary(str(tmp_path / "none"))
     fake = tmp_path / "fake"
     fake.write_text("#!/bin/sh\necho something else\n")

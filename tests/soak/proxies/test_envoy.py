@@ -72,7 +72,9 @@ def test_its_one_process_is_the_master(tmp_path):
     assert (SIGHUP, SIGTERM) == (ADAPTER.reload_signal(), ADAPTER.stop_signal())
     assert ADAPTER.acceptances("anything") is None
     assert [] == ADAPTER.refusals("[warning][main] There is no configured limit\n")
-    assert {"reload", "cert_rotate", "marker", "h2", "websocket"} == set(ADAPTER.capabilities)
+    assert {"reload", "cert_rotate", "marker", "h2", "websocket", "metrics", "tcp"} == set(
+        ADAPTER.capabilities
+    )
 
 
 async def test_a_reload_is_proven_by_the_counters_of_both_subscriptions(started: StartLab):

@@ -11,7 +11,7 @@ from signal import SIGTERM, SIGUSR2
 import pytest
 
 from soak.errors import LabError
-from soak.proxies.base import Capability, ProcessRole, ProxyModel, SeenProcess
+from soak.proxies.base import ProcessRole, ProxyModel, SeenProcess
 from soak.proxies.haproxy import ADAPTER
 from tests.soak.lab.client import Socket
 
@@ -119,8 +119,9 @@ def test_roles_are_told_by_kinship():
 def test_signals_and_capabilities_are_those_of_the_manual():
     """What is declared is what is rendered."""
     assert (SIGUSR2, SIGTERM) == (ADAPTER.reload_signal(), ADAPTER.stop_signal())
-    assert {"reload", "cert_rotate", "marker", "h2", "websocket"} == set(ADAPTER.capabilities)
-    assert Capability.METRICS not in ADAPTER.capabilities
+    assert {"reload", "cert_rotate", "marker", "h2", "websocket", "metrics", "tcp"} == set(
+        ADAPTER.capabilities
+    )
     assert ["[NOTICE]   (7) : Loading success."] == ADAPTER.acceptances(
         "[NOTICE]   (7) : New worker (8) forked\n[NOTICE]   (7) : Loading success.\n"
     )

@@ -196,12 +196,15 @@ def test_a_reload_that_was_taken_is_told_from_one_that_was_refused():
 
 
 def test_what_is_declared_is_what_is_rendered(model):
-    """HTTP/2 and websockets are in the file, so they are declared; nothing else is."""
-    declared = {"reload", "cert_rotate", "marker", "h2", "websocket"}
-    (text,) = ADAPTER.render(model).values()
+    """HTTP/2, websockets, a byte pipe and a page of metrics are in the file, so they are declared; nothing else is."""
+    declared = {"reload", "cert_rotate", "marker", "h2", "websocket", "tcp", "metrics"}
+    (text,) = ADAPTER.render(replace(model, tcp_port=9, ports={"metrics": 8})).values()
 
     assert declared == set(ADAPTER.capabilities)
     assert (1, 1) == (text.count("http2 on;"), text.count("$http_upgrade"))
+    assert (1, 1) == (text.count("stub_status;"), text.count("stream {"))
+    (without,) = ADAPTER.render(model).values()
+    assert (0, 0) == (without.count("stub_status;"), without.count("stream {"))
     assert (SIGHUP, SIGTERM) == (ADAPTER.reload_signal(), ADAPTER.stop_signal())
 
 

@@ -68,7 +68,9 @@ def test_its_one_process_is_the_master(tmp_path):
     assert (SIGHUP, SIGTERM) == (ADAPTER.reload_signal(), ADAPTER.stop_signal())
     assert ADAPTER.validate_command(tmp_path / "traefik", tmp_path) is None
     assert ADAPTER.acceptances("anything") is None
-    assert {"reload", "cert_rotate", "marker", "h2", "websocket"} == set(ADAPTER.capabilities)
+    assert {"reload", "cert_rotate", "marker", "h2", "websocket", "metrics", "tcp"} == set(
+        ADAPTER.capabilities
+    )
 
 
 async def test_extra_is_a_dynamic_file_and_a_broken_one_is_refused_by_name(started: StartLab, run: RunDir):

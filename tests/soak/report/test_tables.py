@@ -123,3 +123,13 @@ def test_backends_and_cache_are_told_when_they_are_known(path):
         ("backends", "b1 75 % · b2 25 % of 400 requests"),
         ("cache", "hit ratio 85 %: 150 of 1,000 requests reached a backend, 30 to revalidate"),
     ] == origins(built)
+
+
+def test_a_reload_of_another_kind_has_a_row_of_its_own(path):
+    """What it replaced decides what it may lose; a full one is what the word means."""
+    r = run()
+    with StoreReader(r.write(path)) as reader:
+        built = build_report(reader)
+    reload = next(f for f in built["faults"] if f["kind"] == "reload")
+    built["faults"] = [{**reload, "reload": kind} for kind in ("full", "routing", None, "routing")]
+    assert [("reload", "2"), ("reload (routing)", "2")] == [row[:2] for row in fault_rows(built)]

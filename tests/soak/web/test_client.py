@@ -64,6 +64,7 @@ def test_inject_passes_events_on_and_returns_the_last_record(run):
             "hold_s": 5.0,
             "wait": True,
             "overlap": True,
+            "params": {},
         }
     ] == requests
 

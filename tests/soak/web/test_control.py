@@ -125,6 +125,15 @@ async def test_inject_without_waiting_answers_at_the_first_news(tmp_path, server
     assert backend.requests[0].overlap
 
 
+async def test_params_of_a_fault_are_strings(tmp_path, server, backend):
+    """They are passed on as they are; anything else is refused."""
+    backend.go.set()
+    await ask(tmp_path / "control.sock", cmd="inject", fault="reload", params={"kind": "full"})
+    assert {"kind": "full"} == backend.requests[0].params
+    (refused,) = await ask(tmp_path / "control.sock", cmd="inject", fault="reload", params={"kind": 7})
+    assert (False, "the param 'kind' is 7; it must be a string") == (refused["ok"], refused["error"])
+
+
 async def test_client_that_goes_away_does_not_take_the_fault_with_it(tmp_path, server, backend):
     """Ctrl-C in 'soak inject' ends the watching, never the fault."""
     reader, writer = await connect(tmp_path / "control.sock")
