@@ -76,8 +76,11 @@ def rendered(model: ProxyModel) -> dict[str, str]:
         "host": model.listen_host,
         "httpPort": model.http_port,
         "httpsPort": model.https_port,
+        "tcpPort": model.tcp_port,
         "bundle": str(model.bundle),
-        "origins": [{"name": b.name, "host": b.host, "port": b.port} for b in model.backends],
+        "origins": [
+            {"name": b.name, "host": b.host, "port": b.port, "tlsPort": b.tls_port} for b in model.backends
+        ],
         "routes": {f"{name}.{model.server_name}": name for name in route_names(model.routes)},
         "workers": model.workers,
     }

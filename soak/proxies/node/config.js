@@ -12,6 +12,7 @@ const KINDS = {
   host: 'string',
   httpPort: 'number',
   httpsPort: 'number',
+  tcpPort: 'number',
   bundle: 'string',
   origins: 'object',
   routes: 'object',
@@ -43,7 +44,7 @@ function read (directory) {
 /** Returns the user's own lines as a function of `proxy`, which is what they may change, and `require`. */
 function extended (config) {
   const { filename, text } = config.extra
-  return vm.runInThisContext(`(function (proxy, require) {${text}\n})`, { filename })
+  return vm.compileFunction(text, ['proxy', 'require'], { filename })
 }
 
 /** Says in one line what is wrong: for a syntax error also the line and the text. */

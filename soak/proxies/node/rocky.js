@@ -1,68 +1,22 @@
 'use strict'
 // The adapter rocky: rocky before the backends, in as many workers as the configuration says, on Node 14.
-// HUP: check the configuration and hand it to the workers, which swap routing and certificate; no process is replaced.
-// TERM: end all at once. Arguments: the directory of the configuration, the directory of the modules.
+// A reload swaps routing and certificate; no process is replaced. primary.js says how.
+// Arguments: the directory of the configuration, the directory of the modules.
 
 const cluster = require('cluster')
-const crypto = require('crypto')
 const http = require('http')
 const https = require('https')
 const path = require('path')
 const { createRequire } = require('module')
-const { extended, read, words } = require('./config')
+const { extended } = require('./config')
 const { Origins } = require('./origins')
+const { follow, lead, secrets } = require('./primary')
 
 const [directory, modules] = process.argv.slice(-2)
 const GENERATION = 'X-Soak-Generation'
 const ROUTE = 'X-Soak-Route'
 const SILENCE_MS = 2000 // a backend that hangs
 const IDLE_MS = 75000 // kept connections of clients
-
-// The main process
-
-const say = (text) => process.stdout.write(`soak: ${text}\n`)
-
-function main () {
-  process.title = 'soak rocky main'
-  let config = read(directory)
-  // The same for all workers and for every certificate, or sessions could not be resumed
-  const ticketKeys = crypto.randomBytes(48).toString('hex')
-  const generations = new Map()
-  let told = config.generation
-
-  function fork () {
-    const worker = cluster.fork()
-    worker.on('message', (message) => {
-      generations.set(worker.id, message.serves)
-      const served = [...generations.values()].every((generation) => generation === config.generation)
-      if (served && told !== config.generation) say(`reloaded: generation ${config.generation}`)
-      if (served) told = config.generation
-    })
-    worker.send({ config, ticketKeys })
-  }
-
-  cluster.on('exit', (worker, code, signal) => {
-    say(`worker ${worker.process.pid} ended: ${signal || code}`)
-    generations.delete(worker.id)
-    setTimeout(fork, 100)
-  })
-  process.on('SIGHUP', () => {
-    try {
-      config = read(directory)
-    } catch (error) {
-      say(`refused: ${words(error)}`)
-      return
-    }
-    for (const worker of Object.values(cluster.workers)) worker.send({ config, ticketKeys })
-  })
-  process.on('SIGTERM', () => {
-    for (const worker of Object.values(cluster.workers)) worker.process.kill('SIGKILL')
-    process.exit(0)
-  })
-  for (let i = 0; i < config.workers; i++) fork()
-}
-
-// A worker
 
 const rocky = cluster.isWorker && createRequire(path.join(modules, 'x'))('rocky')
 
@@ -119,22 +73,20 @@ function sockets (origins) {
   }
 }
 
-async function work () {
-  process.title = 'soak rocky worker'
+function work () {
   let origins, servers, requests, upgrades
 
-  async function apply ({ config, ticketKeys }) {
-    const secrets = { cert: config.pem, key: config.pem, minVersion: 'TLSv1.2', ticketKeys: Buffer.from(ticketKeys, 'hex') }
+  follow('rocky', async (message) => {
+    const { config } = message
     if (!origins) { // they are the same for the whole run
       origins = new Origins(config.origins)
       await origins.start()
       upgrades = sockets(origins)
     }
     requests = site(config, origins)
-    if (servers) servers[1].setSecureContext(secrets)
-    else servers = await listen(config, secrets)
-    process.send({ serves: config.generation })
-  }
+    if (servers) servers[1].setSecureContext(secrets(message))
+    else servers = await listen(config, secrets(message))
+  })
 
   function listen (config, secrets) {
     const answer = (req, res) => requests(req, res, () => { res.statusCode = 404; res.end() })
@@ -148,11 +100,7 @@ async function work () {
       return new Promise((resolve) => server.listen({ port, host: config.host, backlog: 4096 }, () => resolve(server)))
     }))
   }
-
-  let turn = Promise.resolve()
-  process.on('message', (message) => { turn = turn.then(() => apply(message)) })
 }
 
-if (cluster.isMaster) main()
+if (cluster.isMaster) lead('rocky', directory)
 else work()
-process.on('unhandledRejection', (error) => { throw error })

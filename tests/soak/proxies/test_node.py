@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGHUP, SIGKILL, SIGTERM
@@ -15,6 +16,7 @@ import pytest
 from certs.authority import Authority
 from soak.errors import LabError
 from soak.lab.local import LocalLab
+from soak.lab.prober import ProbeError
 from soak.lab.process import ProcessRow, process_table, row_of, tree_of
 from soak.lab.sweep import processes_of
 from soak.load.traffic import pattern
@@ -190,7 +192,10 @@ async def generation_of(lab: LocalLab, wanted: str) -> None:
     in_a_row = 0
     async with asyncio.timeout(25):
         while in_a_row < 4:
-            in_a_row = in_a_row + 1 if wanted == (await ask(lab))[1] else 0
+            seen = ""
+            with suppress(ProbeError):
+                seen = (await ask(lab))[1]
+            in_a_row = in_a_row + 1 if wanted == seen else 0
 
 
 async def test_workers_do_not_outlive_pm2(started: StartLab, run: RunDir):
