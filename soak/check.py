@@ -11,6 +11,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,10 +19,12 @@ from time import CLOCK_MONOTONIC, clock_getres
 
 import psutil
 
+from soak.abilities import abilities, in_words, warnings_of
 from soak.clock import Clock, SystemClock, iso_utc
 from soak.errors import PlanError, SoakError
 from soak.plan import Plan
-from soak.proxies.catalog import adapter
+from soak.proxies.base import abilities_of
+from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 from soak.runs import (
     MIB,
@@ -72,6 +75,7 @@ def preflight(plan: Plan, *, home: Path | None = None, directory: Path | None = 
     return [
         platform(),
         proxy(plan),
+        *able(plan),
         open_files(plan),
         *ports(plan),
         disk(plan, place),
@@ -100,13 +104,23 @@ def platform(name: str = sys.platform) -> Finding:
 def proxy(plan: Plan) -> Finding:
     """Look for the proxy's binary and ask it for its version."""
     try:
-        known = adapter(plan.proxy.kind)
+        known = adapter_of(plan.proxy)
         binary = known.find_binary(plan.proxy.binary)
         version = known.version(binary)
     except SoakError as error:
-        return Finding(plan.proxy.kind, Level.BLOCK, str(error))
-    able = ", ".join(sorted(known.capabilities))
-    return Finding(plan.proxy.kind, Level.OK, f"{version} at {binary}; can {able}")
+        return Finding(plan.proxy.label, Level.BLOCK, str(error))
+    return Finding(plan.proxy.label, Level.OK, f"{version} at {binary}")
+
+
+def able(plan: Plan) -> Iterator[Finding]:
+    """Say what the proxy and the lab can and cannot do, that nobody has tried a plan, and what was left out of a preset."""
+    declared = None
+    with suppress(SoakError):  # what is wrong with the binary is the word of the look before
+        known = adapter_of(plan.proxy)
+        declared = abilities_of(known, known.find_binary(plan.proxy.binary))
+    found = abilities(plan, declared)
+    yield Finding("abilities", Level.OK, "; ".join(in_words(plan, found)))
+    yield from (Finding(name, Level.WARN, text) for name, text in warnings_of(plan))
 
 
 def raise_open_files() -> tuple[int, int]:
@@ -230,7 +244,7 @@ def processors(
         return Finding(
             "processors",
             Level.WARN,
-            f"{text}: load engine and {plan.proxy.kind} share a core and disturb each other",
+            f"{text}: load engine and {plan.proxy.label} share a core and disturb each other",
         )
     if busy > count:
         return Finding(

@@ -326,6 +326,9 @@ class Plan(Frozen):
     chaos: ChaosPlan = Field(default_factory=ChaosPlan)
     objectives: ObjectivesPlan = Field(default_factory=ObjectivesPlan)
     self_limits: SelfPlan = Field(default_factory=SelfPlan, alias="self")
+    left_out: tuple[str, ...] = Field(
+        (), description="What a preset had for which this proxy or lab is not able, and why; for people."
+    )
     workers: int = Field(1, ge=1, le=16, description="Load worker processes.")
     http_port: int = Field(
         0, ge=0, le=65535, description="Port of the read-only pages on 127.0.0.1; 0: any free one."

@@ -7,21 +7,24 @@ What a plan may say is ``soak.plan``; what it means is everybody else's business
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from soak.abilities import misfits
 from soak.errors import PlanError, nearest
 from soak.plan import ObjectivesPlan, Plan, parse_duration
 from soak.planerrors import sentences, wrong_booleans
 from soak.planrules import broken_rules, fill_holds, known_faults
+from soak.proxies.catalog import adapters
 from soak.yamlfile import Document, KeyPath, parse_yaml, read_yaml
 
-PRESETS = ("day", "quick", "shapes", "command")
+PRESETS = ("day", "quick", "shapes", "command", "reversedock", "raddex", "bouine")
 DEFAULT_PRESET = "day"
 
 M = TypeVar("M", bound=BaseModel)
@@ -54,7 +57,10 @@ def load_plan(
             f"both the plan {str(path)!r} and --preset {preset} were given; give one of them, flags adjust either"
         )
     document = read_yaml(path) if path is not None else _preset(preset or DEFAULT_PRESET)
-    flags = _apply(document.data, overrides or Overrides())
+    wanted = overrides or Overrides()
+    if path is None:
+        _fit(document, wanted)
+    flags = _apply(document.data, wanted)
     plan = _validate(Plan, document, flags)
     if problems := list(broken_rules(plan)):
         raise _refusal(document, flags, problems)
@@ -102,10 +108,33 @@ def _resource(name: str) -> str:
     return Path(__file__).with_name("presets").joinpath(name).read_text(encoding="utf-8")
 
 
-def _preset(name: str) -> Document:
+def preset_text(name: str) -> str:
+    """Return a preset as it is written. Raises ``PlanError`` naming the nearest known one."""
     if name not in PRESETS:
         raise PlanError(f"--preset: there is no preset {name!r}{nearest(name, PRESETS)}")
-    return parse_yaml(_resource(f"{name}.yaml"), f"preset {name}")
+    return _resource(f"{name}.yaml")
+
+
+def _preset(name: str) -> Document:
+    return parse_yaml(preset_text(name), f"preset {name}")
+
+
+def _fit(document: Document, wanted: Overrides) -> None:
+    """Leave out of a preset what its proxy and lab cannot do, and say so in ``left_out``. What flags ask for stays."""
+    tried = Document(document.name, copy.deepcopy(document.data), document.lines)
+    plan = _validate(Plan, tried, _apply(tried.data, replace(wanted, every=())))
+    if plan.proxy.kind not in adapters():
+        return  # the rules of the plan say so, with the nearest
+    found = misfits(plan, known_faults())
+    for i in sorted(found.series, reverse=True):
+        del document.data["chaos"]["series"][i]
+    if found.classes:
+        classes = [one for i, one in enumerate(plan.traffic.classes) if i not in found.classes]
+        whole = sum(one.share for one in classes)
+        rows = [one.model_dump(mode="json") | {"share": one.share / whole} for one in classes]
+        document.data.setdefault("traffic", {})["classes"] = rows
+    if told := [*found.series.values(), *found.classes.values()]:
+        document.data["left_out"] = told
 
 
 def _exact(spelled: object, exact: object) -> object:

@@ -11,6 +11,7 @@ from chaos.fault import Fault, TargetKind, refused_params
 from chaos.faults.catalog import registry
 from chaos.model import FaultShape
 from chaos.timeline import Series, Timeline, plan_timeline
+from soak.abilities import lacking, unable, why_not
 from soak.errors import nearest
 from soak.plan import FaultSeriesPlan, Plan, format_duration
 from soak.proxies.base import Capability, supported_by
@@ -56,13 +57,6 @@ def timeline_of(plan: Plan) -> Timeline:
     return plan_timeline(series, length_s=plan.length, seed=plan.seed, gap_s=plan.chaos.gap)
 
 
-def unsupported(fault: Fault, plan: Plan) -> frozenset[str]:
-    """Return what a fault needs of the proxy and the plan's proxy cannot do."""
-    adapter = adapters().get(plan.proxy.kind)
-    able = adapter.capabilities if adapter is not None else frozenset()
-    return fault.needs & (frozenset(map(str, Capability)) - frozenset(map(str, able)))
-
-
 def fill_holds(plan: Plan) -> Plan:
     """Return the plan with a hold for every disturbance that names none: its default, at most half its period."""
     faults = known_faults()
@@ -97,6 +91,14 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
         )
         return
     yield from _traffic_rules(plan)
+    for i, one, needed in unable(plan):
+        if needed is Capability.TCP:
+            continue  # told by its own rule
+        lacks = why_not(plan, frozenset({str(needed)}))
+        yield (
+            ("traffic", "classes", i),
+            f"traffic.classes[{i}]: {one.name} needs {needed}, and {lacks}; remove the class",
+        )
     for i, series in enumerate(plan.chaos.series):
         path: KeyPath = ("chaos", "series", i)
         fault = known_faults().get(series.fault)
@@ -134,13 +136,11 @@ def _series_rules(
     plan: Plan, fault: Fault, series: FaultSeriesPlan, path: KeyPath
 ) -> Iterator[tuple[KeyPath, str]]:
     where = f"chaos.series[{path[-1]}]"
-    if lacking := unsupported(fault, plan):
+    if lacks := lacking(fault, plan):
+        needed = ", ".join(sorted(lacks))
         yield (
             (*path, "fault"),
-            (
-                f"{where}.fault: {fault.name} needs {', '.join(sorted(lacking))}, which {plan.proxy.kind} cannot do; "
-                "remove it"
-            ),
+            f"{where}.fault: {fault.name} needs {needed}, and {why_not(plan, lacks)}; remove it",
         )
     elif refusal := refused_params(
         fault, series.params, supported_by(adapters()[plan.proxy.kind]).__contains__

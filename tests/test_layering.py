@@ -144,10 +144,19 @@ ROOMS: Mapping[str, Iterable[str]] = {
     # around a run: reading a plan, finding runs, looking at the host, showing
     "soak.yamlfile": ("soak.errors",),
     "soak.planerrors": ("soak.errors", "soak.yamlfile"),
-    "soak.planrules": ("chaos", "soak.errors", "soak.plan", "soak.proxies", "soak.yamlfile"),
-    "soak.planfile": ("soak.errors", "soak.plan", "soak.planerrors", "soak.planrules", "soak.yamlfile"),
+    "soak.abilities": ("chaos", "soak.plan", "soak.proxies"),
+    "soak.planrules": ("chaos", "soak.abilities", "soak.errors", "soak.plan", "soak.proxies", "soak.yamlfile"),
+    "soak.planfile": (
+        "soak.abilities",
+        "soak.errors",
+        "soak.plan",
+        "soak.planerrors",
+        "soak.planrules",
+        "soak.proxies",
+        "soak.yamlfile",
+    ),
     "soak.runs": ("soak.clock", "soak.errors", "soak.lab.sweep", "soak.plan", "soak.rundir"),
-    "soak.check": ("soak.clock", "soak.errors", "soak.plan", "soak.proxies", "soak.rundir", "soak.runs"),
+    "soak.check": ("soak.abilities", "soak.clock", "soak.errors", "soak.plan", "soak.proxies", "soak.rundir", "soak.runs"),
     "soak.liveview": ("soak.model", "soak.plan", "soak.status"),
     # the composition root and the command line wire everything
     "soak": (),

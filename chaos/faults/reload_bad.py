@@ -18,7 +18,7 @@ class ReloadBad(ProxyTransition):
 
     name = "reload-bad"
     summary = "Offers a broken configuration that must be refused while the old one serves; then a good one must work."
-    needs = frozenset({"reload"})
+    needs = frozenset({"reload", "marker"})
 
     async def apply(self, ctx: FaultContext, undo: Undo) -> Evidence:
         """Offer the broken configuration; ``ok`` when it was refused."""

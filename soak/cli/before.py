@@ -31,26 +31,30 @@ def _table(*columns: str) -> Table:
 
 
 @click.command(cls=SoakCommand)
-@click.option(
-    "--proxy", default="nginx", metavar="NAME", help="Say what this proxy supports; default: nginx."
-)
+@click.argument("plan_file", metavar="[PLAN.yaml]", required=False, type=click.Path(path_type=Path))
+@click.option("--preset", metavar="NAME", help="Of the proxy and lab of this built-in plan.")
+@click.option("--proxy", metavar="NAME", help="Of this proxy; default: nginx.")
+@click.option("--lab", metavar="KIND", help="In this lab; default: local.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def faults(*, proxy: str, as_json: bool) -> int:
-    """List the faults: what each does, how long it holds, what it is aimed at, whether the lab supports it.
+def faults(
+    *, plan_file: Path | None, preset: str | None, proxy: str | None, lab: str | None, as_json: bool
+) -> int:
+    """List the faults: what each does, how long it holds, what it is aimed at, and what this proxy and lab cannot do.
 
     Examples:
       soak faults
-      soak faults --json
+      soak faults --proxy caddy --json
+      soak faults --preset bouine
     """
-    from soak.plan import ProxyPlan  # noqa: PLC0415 - keeps --help quick
-    from soak.planrules import known_faults, known_targets, unsupported  # noqa: PLC0415
-    from soak.proxies.catalog import adapter  # noqa: PLC0415
+    from soak.abilities import abilities, in_words, lacking  # noqa: PLC0415 - keeps --help quick
+    from soak.planfile import Overrides, load_plan  # noqa: PLC0415
+    from soak.planrules import known_faults, known_targets  # noqa: PLC0415
 
-    capabilities = ", ".join(sorted(adapter(proxy).capabilities))
-    plan = Plan(proxy=ProxyPlan(kind=proxy))
+    plan = load_plan(plan_file, preset, Overrides(proxy=proxy, lab=lab))
+    found = abilities(plan)
     rows: list[dict[str, Any]] = []
     for name, fault in known_faults().items():
-        lacking = sorted(unsupported(fault, plan))
+        lacks = sorted(lacking(fault, plan))
         rows.append(
             {
                 "name": name,
@@ -58,23 +62,25 @@ def faults(*, proxy: str, as_json: bool) -> int:
                 "targets": list(known_targets(fault, plan)),
                 "default_hold_s": fault.default_hold_s,
                 "needs": sorted(fault.needs),
-                "supported": not lacking,
-                "lacking": lacking,
+                "supported": not lacks,
+                "lacking": lacks,
                 "summary": fault.summary,
             }
         )
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        who = {"proxy": plan.proxy.label, "lab": plan.lab.kind}
+        click.echo(json.dumps({**who, "abilities": [asdict(one) for one in found], "faults": rows}, indent=2))
         return EXIT_PASS
-    table = _table("fault", "shape", "targets", "holds", f"with {proxy}", "what it does")
+    table = _table("fault", "shape", "targets", "holds", f"with {plan.proxy.label}", "what it does")
     for row in rows:
         holds = format_duration(row["default_hold_s"]) if row["default_hold_s"] else "-"
-        able = "yes" if row["supported"] else f"no: lacks {', '.join(row['lacking'])}"
+        supported = "yes" if row["supported"] else f"no: lacks {', '.join(row['lacking'])}"
         table.add_row(
-            row["name"], row["shape"], ", ".join(row["targets"]) or "-", holds, able, row["summary"]
+            row["name"], row["shape"], ", ".join(row["targets"]) or "-", holds, supported, row["summary"]
         )
     stdout_console().print(table)
-    click.echo(f"{proxy} can {capabilities}")
+    for line in in_words(plan, found):
+        click.echo(line)
     return EXIT_PASS
 
 
@@ -109,6 +115,8 @@ def plan(*, load: Callable[[], Plan], as_json: bool, schema: bool) -> int:
 
 
 def _timeline_json(wanted: Plan, timeline: Timeline) -> dict[str, Any]:
+    from soak.abilities import abilities, warnings_of  # noqa: PLC0415 - keeps --help quick
+
     def row(request: Any) -> dict[str, Any]:
         return {
             "at_s": request.planned_s,
@@ -122,6 +130,8 @@ def _timeline_json(wanted: Plan, timeline: Timeline) -> dict[str, Any]:
         "plan": wanted.model_dump(mode="json", by_alias=True),
         "timeline": [row(p.request) | {"moved_from_s": p.moved_from_s} for p in timeline.planned],
         "skipped": [row(s.request) | {"reason": s.reason} for s in timeline.skipped],
+        "abilities": [asdict(one) for one in abilities(wanted)],
+        "warnings": [f"{name}: {text}" for name, text in warnings_of(wanted)],
     }
 
 
@@ -138,11 +148,15 @@ def _connection(c: TrafficClassPlan) -> str:
 
 
 def _print_plan(console: Console, wanted: Plan, timeline: Timeline) -> None:
+    from soak.abilities import abilities, in_words, warnings_of  # noqa: PLC0415 - keeps --help quick
+
     console.print(
         f"{wanted.name or 'plan'}: {wanted.rate:,.10g} req/s for {format_duration(wanted.length)} "
-        f"({wanted.rate * wanted.length:,.0f} requests) · {wanted.proxy.kind} · {wanted.lab.kind} lab with "
+        f"({wanted.rate * wanted.length:,.0f} requests) · {wanted.proxy.label} · {wanted.lab.kind} lab with "
         f"{wanted.lab.backends} backends · seed {wanted.seed}"
     )
+    for name, text in warnings_of(wanted):
+        console.print(f"{name}: {text}", style="yellow", markup=False)
     classes = _table("class", "share", "req/s", "request", "connection")
     for c in wanted.traffic.classes:
         classes.add_row(
@@ -165,6 +179,8 @@ def _print_plan(console: Console, wanted: Plan, timeline: Timeline) -> None:
     console.print(f"{total} · {len(timeline.skipped)} skipped")
     for s in timeline.skipped:
         console.print(f"  skipped {s.request.kind} due at {_instant(s.request.planned_s)}: {s.reason}")
+    for line in in_words(wanted, abilities(wanted)):
+        console.print(line, markup=False)
 
 
 def _instant(at_s: float) -> str:
@@ -213,18 +229,20 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 @click.command(cls=SoakCommand)
 @click.argument("path", metavar="[FILE]", default="soak.yaml", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
-def init(*, path: Path, force: bool) -> int:
+@click.option("--preset", metavar="NAME", help="Write this built-in plan; default: the day, with every key.")
+def init(*, path: Path, force: bool, preset: str | None) -> int:
     """Write a commented plan to start from.
 
     Examples:
       soak init
-      soak init nightly.yaml
+      soak init gateway.yaml --preset command
     """
-    from soak.planfile import template  # noqa: PLC0415 - keeps --help quick
+    from soak.planfile import preset_text, template  # noqa: PLC0415 - keeps --help quick
 
+    text = template() if preset is None else preset_text(preset)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(template())
+            file.write(text)
     except FileExistsError as error:
         raise PlanError(f"{path} exists already; choose another name, or --force to overwrite it") from error
     except OSError as error:

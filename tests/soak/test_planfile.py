@@ -115,7 +115,7 @@ def test_a_preset_leaves_out_what_the_proxy_cannot_and_says_so(monkeypatch):
 def test_a_file_is_the_users_and_nothing_of_it_is_left_out(write):
     """What cannot be done is refused, with its line."""
     text = preset_text("bouine").replace("fault: backend-hang", "fault: reload")
-    with pytest.raises(PlanError, match=r"yaml:13: chaos.series\[1\].fault: reload needs marker, reload, and bouine"):
+    with pytest.raises(PlanError, match=r"yaml:12: chaos.series\[1\].fault: reload needs marker, reload, and bouine"):
         load_plan(write(text.replace("hold: 20s", "hold: 0s")))
 
 

@@ -6,39 +6,61 @@ from pathlib import Path
 import pytest
 
 from chaos.faults.catalog import registry
-from soak.planfile import load_plan, template
+from soak.planfile import load_plan, preset_text, template
 
 
 def test_faults_are_listed_with_what_they_do(soak):
     """Every one in the catalog, on a line of its own; the last says what the proxy can."""
     result = soak("faults")
     assert 0 == result.exit_code
-    *lines, able = result.stdout.splitlines()
-    assert "nginx can cert_rotate, h2, marker, reload, websocket" == able
-    assert len(registry()) + 1 == len(lines)
+    lines = result.stdout.splitlines()
+    (able,) = [line for line in lines if line.startswith("nginx can ")]
+    assert {"cert_rotate", "h2", "marker", "reload", "websocket"} <= set(able[10:].split(", "))
+    assert {line.split()[0] for line in lines} >= set(registry())
     (down,) = [line for line in lines if line.startswith("backend-down")]
     for words in ("b1, b2, b3", "30s", "yes", registry()["backend-down"].summary):
         assert words in down
 
 
-def test_faults_as_json_say_what_is_supported(soak, monkeypatch):
-    """And what is lacking."""
-
-    class Dull:
-        name = "nginx"
-        capabilities = frozenset({"reload"})
-
-    monkeypatch.setattr("soak.planrules.adapters", lambda: {"nginx": Dull()})
-    rows = {row["name"]: row for row in json.loads(soak("faults", "--json").stdout)}
-    assert rows["reload"]["supported"]
+def test_faults_as_json_say_what_is_supported(soak):
+    """And what is lacking, and why."""
+    said = json.loads(soak("faults", "--preset", "bouine", "--json").stdout)
+    rows = {row["name"]: row for row in said["faults"]}
+    assert ("bouine", "local") == (said["proxy"], said["lab"])
+    assert rows["backend-down"]["supported"]
     assert (False, ["cert_rotate"]) == (rows["cert-rotate"]["supported"], rows["cert-rotate"]["lacking"])
-    assert "no: lacks cert_rotate" in soak("faults").stdout
+    (rotate,) = [one for one in said["abilities"] if one["name"] == "cert_rotate"]
+    assert (False, "it reads its certificate once, at start") == (rotate["able"], rotate["note"])
+    words = soak("faults", "--preset", "bouine").stdout
+    assert "no: lacks cert_rotate" in words
+    assert "\nbouine cannot reload: it reads its configuration once, at start\n" in words
+
+
+def test_a_plan_and_a_check_say_what_the_proxy_cannot_and_that_nobody_tried_it(soak):
+    """Before hour zero; a binary that is missing is a sentence."""
+    for name in ("bouine", "raddex", "reversedock"):
+        shown = soak("plan", "--preset", name)
+        assert 0 == shown.exit_code
+        assert "\nuntried: " in shown.stdout
+        said = json.loads(soak("plan", "--preset", name, "--json").stdout)
+        assert ["untried"] == [warning.partition(":")[0] for warning in said["warnings"]]
+        assert {"proxy", "lab"} == {one["who"] for one in said["abilities"]}
+        checked = soak("check", "--preset", name, "--json")
+        found = {one["name"]: one for one in json.loads(checked.stdout)}
+        assert (2, "warn") == (checked.exit_code, found["untried"]["level"])
+        words = f"no {name} was found in this Python's packages nor on PATH; install it, or set proxy.binary to its path"
+        assert ("block", words) == (found[name]["level"], found[name]["text"])
+        assert f"{name} can" in found["abilities"]["text"]
+    assert (
+        "bouine cannot reload: it reads its configuration once, at start"
+        in soak("plan", "--preset", "bouine").stdout
+    )
 
 
 def test_faults_of_an_unknown_proxy_are_refused(soak):
     """With the nearest."""
     result = soak("faults", "--proxy", "ngnix")
-    assert (2, "soak: proxy 'ngnix' is not known; did you mean 'nginx'?\n") == (
+    assert (2, "soak: --proxy: proxy.kind: 'ngnix' is not known; did you mean 'nginx'?\n") == (
         result.exit_code,
         result.stderr,
     )
@@ -143,6 +165,19 @@ def test_init_writes_a_plan_that_loads(soak):
     assert load_plan() == load_plan(Path("soak.yaml"))
     assert 0 == soak("init", "other.yaml").exit_code
     assert template() == Path("other.yaml").read_text()
+
+
+def test_init_writes_a_preset_to_start_from(soak):
+    """With its comments; a plan of one's own proxy begins there."""
+    assert 0 == soak("init", "mine.yaml", "--preset", "command").exit_code
+    assert preset_text("command") == Path("mine.yaml").read_text()
+    assert load_plan(preset="command") == load_plan(Path("mine.yaml"))
+    result = soak("init", "other.yaml", "--preset", "comand")
+    assert (2, "soak: --preset: there is no preset 'comand'; did you mean 'command'?\n") == (
+        result.exit_code,
+        result.stderr,
+    )
+    assert not Path("other.yaml").exists()
 
 
 def test_init_never_overwrites_unasked(soak):
