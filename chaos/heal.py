@@ -1,8 +1,9 @@
 """Undoes what a dead run left behind, from its journal alone. Used by the guardian and by ``soak heal``.
 
 A lab that belongs to the run alone is removed, and with it every fault. Elsewhere each open undo is played, newest
-first, and a look shows that the target is clean. Idempotent: what was healed is closed in the journal, so a second
-heal finds nothing to do. Must work without a daemon, and must not give up on one undo because another failed.
+first, and a look shows that the target is clean; then what was borrowed for the whole run is given back. Idempotent: what
+was healed is closed in the journal, so a second heal finds nothing to do. Must work without a daemon, and must not give up
+on one undo because another failed.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ class HealResult:
 
     undos: tuple[UndoResult, ...] = ()
     released: Evidence | None = None
-    """What the removal of a disposable lab showed; None for other labs."""
+    """What the removal of a disposable lab showed, or what another one gave back; None when it was not asked."""
     problems: tuple[str, ...] = ()
     """What else went wrong: a damaged journal, one that cannot be written."""
+    removed: bool = True
+    """Whether the lab itself was to go; else it stays, and only what was borrowed of it goes back."""
 
     @property
     def healed(self) -> tuple[UndoResult, ...]:
@@ -80,13 +83,16 @@ class HealResult:
     @property
     def ok(self) -> bool:
         """Whether nothing is left behind. A damaged journal does not matter once the whole lab is gone."""
-        gone = self.released is not None and self.released.ok
-        return not self.failed and (gone if self.released is not None else not self.problems)
+        released = self.released is not None and self.released.ok
+        return not self.failed and released and not (self.problems and not self.removed)
 
     @property
     def nothing_to_do(self) -> bool:
         """Whether all was clean already."""
-        return self.ok and not self.undos and not (self.released and self.released.detail.get("ended"))
+        did = self.released is not None and (
+            self.released.detail.get("ended") or (not self.removed and self.released.reason)
+        )
+        return self.ok and not self.undos and not did
 
     def sentences(self) -> list[str]:
         """Return what was done, for people: one sentence each."""
@@ -97,7 +103,8 @@ class HealResult:
             for u in self.undos
         ]
         if self.released is not None:
-            what = "the lab is removed" if self.released.ok else "the lab is NOT removed"
+            verb = "removed" if self.removed else "given back"
+            what = f"the lab is {'' if self.released.ok else 'NOT '}{verb}"
             lines.append(f"{what}: {self.released.reason}" if self.released.reason else what)
         return [*lines, *self.problems]
 
@@ -115,7 +122,8 @@ async def heal(
         if target is None:
             raise ValueError("a lab that is not disposable must offer a target to heal")
         undos = [await _undo(intent, target, registry, clock) for intent in contents.open_intents()]
-        return HealResult(tuple(undos), None, (*contents.damage, *_close(journal_path, contents, undos)))
+        problems = (*contents.damage, *_close(journal_path, contents, undos))
+        return HealResult(tuple(undos), await _release(healable, clock), problems, removed=False)
 
 
 async def _remove(journal_path: Path, healable: Healable, clock: Clock) -> HealResult:
@@ -138,9 +146,9 @@ async def _release(healable: Healable, clock: Clock) -> Evidence:
         try:
             released = await within(clock, TRY_TIMEOUT_S, healable.release())
         except TimeoutError:
-            released = Evidence(ok=False, reason=f"removing the lab took longer than {TRY_TIMEOUT_S:g} s")
+            released = Evidence(ok=False, reason=f"releasing the lab took longer than {TRY_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001  (a lab may raise anything; it is tried again, then reported)
-            released = Evidence(ok=False, reason=f"removing the lab: {error or type(error).__name__}")
+            released = Evidence(ok=False, reason=f"releasing the lab: {error or type(error).__name__}")
         if released.ok:
             break
         if attempt < TRIES:

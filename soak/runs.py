@@ -25,6 +25,8 @@ import psutil
 
 from soak.clock import Clock, SystemClock, iso_utc
 from soak.errors import RunStateError, StoreError, nearest
+from soak.lab.attachstate import still_borrowed
+from soak.lab.dockerstate import still_there
 from soak.lab.sweep import processes_of
 from soak.plan import Plan
 from soak.rundir import RunDir, soak_home
@@ -316,7 +318,7 @@ def leftovers(run: RunDir) -> list[str]:
     """Return what a dead run left behind, in words: processes, a stale socket. Empty for a live one and a clean one."""
     if lock_holder(run) is not None:
         return []
-    left = []
+    left = still_borrowed(run) + still_there(run)
     if run.lab.is_dir() and (processes := processes_of(run)):
         left.append(f"{len(processes)} process{'es' if len(processes) > 1 else ''}")
     if run.socket.is_socket():

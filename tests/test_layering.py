@@ -64,6 +64,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.clock",
         "soak.errors",
         "soak.lab",
+        "soak.labplan",
         "soak.load.traffic",
         "soak.log",
         "soak.model",
@@ -155,7 +156,14 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.proxies",
         "soak.yamlfile",
     ),
-    "soak.runs": ("soak.clock", "soak.errors", "soak.lab.sweep", "soak.plan", "soak.rundir"),
+    "soak.runs": (
+        "soak.clock",
+        "soak.errors",
+        "soak.lab.attachstate",
+        "soak.lab.sweep",
+        "soak.plan",
+        "soak.rundir",
+    ),
     "soak.check": ("soak.abilities", "soak.clock", "soak.errors", "soak.plan", "soak.proxies", "soak.rundir", "soak.runs"),
     "soak.liveview": ("soak.model", "soak.plan", "soak.status"),
     # the composition root and the command line wire everything

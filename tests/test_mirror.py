@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[1]
 WITHOUT_A_MIRROR = {
     "chaos/fault.py": "the protocols and frozen records of a fault: no behaviour; each fault has its tests",
     "chaos/target.py": "protocols and their errors: no behaviour; each implementation has its tests",
+    "soak/lab/attached.py": "the protocol of what is attached to, and one error: each kind of thing has its tests",
     "soak/lab/base.py": "the protocol of a lab: no behaviour; each lab has its tests",
     "soak/load/flight.py": "the protocol of a request under way: no behaviour; each lane has its tests",
     "soak/proxies/base.py": "the adapter protocol and frozen records: no behaviour",

@@ -16,6 +16,7 @@ from soak.cli.during import inject, status, stop
 from soak.cli.group import SoakGroup
 from soak.cli.lab import lab
 from soak.cli.load import load
+from soak.cli.render import render
 from soak.cli.start import start
 
 __all__ = ["cli", "main"]
@@ -38,7 +39,22 @@ def cli() -> None:
     """
 
 
-for command in (start, status, stop, inject, heal, report, runs, faults, plan, check, init, load, lab):
+for command in (
+    start,
+    status,
+    stop,
+    inject,
+    heal,
+    report,
+    runs,
+    faults,
+    plan,
+    check,
+    init,
+    render,
+    load,
+    lab,
+):
     cli.add_command(command)
 
 

@@ -113,6 +113,8 @@ class DiskLab:
         raise NotImplementedError
 
     async def release(self) -> Evidence:
+        if not self.disposable:
+            return Evidence(ok=True)
         ended = []
         for name in NAMES:
             status = await self.backend_status(name)

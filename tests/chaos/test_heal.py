@@ -32,6 +32,8 @@ class FakeLab:
             if isinstance(answer, Exception):
                 raise answer
             return answer
+        if not self.disposable:
+            return Evidence(ok=True)
         ended, self.left = self.left, []
         return Evidence(ok=True, detail={"ended": ended})
 
@@ -152,6 +154,28 @@ async def test_a_disposable_lab_is_removed_and_every_undo_closed(tmp_path: Path)
     assert open_undos(ruin.path) == ()
     assert read_journal(ruin.path).entries[-1].data["evidence"] == {"lab": "removed"}
     assert (await ruin.heal()).nothing_to_do
+
+
+async def test_a_lab_of_somebody_else_gets_back_what_was_borrowed(tmp_path: Path):
+    """After the undos, and without any fault, too; nothing of it is ended."""
+    ruin = Ruin(tmp_path)
+    ruin.left("backend-hang", "b2", BackendState.HUNG)
+    ruin.lab.releases = [Evidence(ok=True, reason="the proxy has its own files again")] * 2
+    assert "the lab is given back: the proxy has its own files again" in (await ruin.heal()).sentences()
+    assert ["b1", "b2"] == ruin.lab.left
+    again = await ruin.heal()
+    assert again.ok
+    assert not again.nothing_to_do
+    assert (await ruin.heal()).nothing_to_do
+
+
+async def test_a_lab_of_somebody_else_that_cannot_be_given_back_is_not_healed(tmp_path: Path):
+    """It is tried three times, and then says why."""
+    ruin = Ruin(tmp_path)
+    ruin.lab.releases = [TargetError("no engine answers")] * 3
+    result = await ruin.heal()
+    assert not result.ok
+    assert ["the lab is NOT given back: releasing the lab: no engine answers"] == result.sentences()
 
 
 async def test_a_disposable_lab_is_removed_even_without_a_fault(tmp_path: Path):

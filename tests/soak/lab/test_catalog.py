@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -33,4 +33,4 @@ def test_an_unknown_lab_is_answered_with_the_nearest_name(tmp_path: Path):
 
 def test_every_listed_lab_can_be_planned():
     """The names here are the names that a plan accepts."""
-    assert list(LABS) == [LabPlan.model_validate({"kind": kind}).kind for kind in LABS]
+    assert list(LABS) == list(get_args(LabPlan.model_fields["kind"].annotation))

@@ -1,0 +1,267 @@
+"""The attach lab: a proxy and backends that somebody else runs, as processes or as containers. Broken and healed, never made or removed.
+
+Wires its parts and owns the lifecycle. What soak changes is the proxy's configuration and certificate, and those are given back by
+``stop``, by the guardian, or by ``soak heal``. Satisfies ``soak.lab.base.Lab``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from certs.authority import Authority
+from chaos.model import Evidence
+from chaos.target import BackendStatus, Identity, TargetError
+from soak.clock import Clock, SystemClock
+from soak.errors import LabError
+from soak.lab.attached import Thing
+from soak.lab.attachedbackends import AttachedBackends
+from soak.lab.attachedcontainer import AttachedContainer
+from soak.lab.attachedprocess import AttachedProcess
+from soak.lab.attachedproxy import AttachedProxy, give_back
+from soak.lab.attachments import PROXY, Attachments, attachments_of, topology_of, until_all_run
+from soak.lab.attachstate import Borrowed, originals_of, write_borrowed
+from soak.lab.base import OnEvent
+from soak.lab.counted import Counted
+from soak.lab.topology import ProxyAddress
+from soak.model import Vital
+from soak.plan import Plan
+from soak.proxies.base import SERVER_NAME, BackendAddress, supported_by
+from soak.proxies.catalog import adapter_of
+from soak.rundir import RunDir
+from soak.tasks import cancel, spawn
+
+_TEND_PERIOD_S = 2.0
+_OF_LAB = frozenset({"backend_stop", "backend_pause"})
+
+
+class AttachLab:
+    """One run's system under test, which belongs to somebody else."""
+
+    server_name = SERVER_NAME
+    """Host header and SNI of the proxied site."""
+
+    def __init__(
+        self, run: RunDir, plan: Plan, *, on_event: OnEvent, clock: Clock | None = None, routes: int = 0
+    ) -> None:
+        """Read the plan; nothing is looked for yet. Raises ``PlanError``."""
+        assert plan.lab.attach is not None
+        self._run = run
+        self._plan = plan
+        self._where = plan.lab.attach
+        self._on_event = on_event
+        self._routes = routes
+        self._clock = clock or SystemClock()
+        self._adapter = adapter_of(plan.proxy)
+        self._topology = topology_of(self._where)
+        self._originals = originals_of(run)
+        self._counted: Counted | None = None
+        self.proxy_version = ""
+        """Version of the proxy, known from ``start`` on."""
+        self._attachments: Attachments | None = None
+        self._backends: AttachedBackends | None = None
+        self._started_proxy: AttachedProxy | None = None
+        self._known: Mapping[str, Identity] = {}
+        self._tending: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Find everything, take the proxy over; returns once a checked answer came through over TLS.
+
+        Raises ``LabError`` with what is missing and how to set it; then the proxy has its own files again.
+        """
+        try:
+            await self._start()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, TargetError):
+                raise LabError(str(error)) from error
+            raise
+        self._tending = spawn(self._tend(), name="tend-lab")
+
+    async def stop(self) -> Evidence:
+        """Give the proxy its own files back. Idempotent; ``ok`` means that it has them."""
+        await cancel(self._tending)
+        if self._attachments is None:
+            return Evidence(ok=True)
+        try:
+            return await give_back(
+                self._originals,
+                self._attachments.proxy,
+                self._known.get(PROXY, {}),
+                adapter=self._adapter,
+                clock=self._clock,
+                where=self._where.proxy,
+            )
+        except (OSError, TargetError) as error:
+            return Evidence(ok=False, detail={"error": str(error)}, reason=str(error))
+        finally:
+            self._attachments.close()
+
+    @property
+    def proxy_address(self) -> ProxyAddress:
+        """Where clients reach the proxy."""
+        return self._topology.proxy
+
+    @property
+    def backend_addresses(self) -> Sequence[BackendAddress]:
+        """Where the origins listen."""
+        return self._topology.backends
+
+    @property
+    def ca_file(self) -> Path:
+        """Root certificate of the run, for clients."""
+        return self._proxy.ca_file
+
+    async def vitals(self, at_s: float) -> list[Vital]:
+        """Look at the proxy with all its processes, and at each origin. ``at_s`` is stamped on the result."""
+        attachments = self._attached
+        looks = [attachments.proxy.vital(at_s, self._adapter)]
+        looks += [thing.vital(at_s, None) for thing in attachments.backends.values()]
+        return list(await asyncio.gather(*looks))
+
+    async def origin_stats(self, name: str) -> Mapping[str, Any]:
+        """Return what an origin counted since the lab started. Raises ``TargetError`` when the origins share no file."""
+        if self._counted is None:
+            raise TargetError(
+                f"{name} shares no counters with soak: start the origins with --shared FILE and set lab.attach.shared to it; "
+                "without, duplicates and cache hits are not judged"
+            )
+        return self._counted.since_start(name)
+
+    # chaos.target.Target
+
+    def supports(self, capability: str) -> bool:
+        """Whether the lab and its proxy can do this."""
+        return capability in _OF_LAB | supported_by(self._adapter)
+
+    def backend_names(self) -> Sequence[str]:
+        """Return the names, in order."""
+        return tuple(address.name for address in self._topology.backends)
+
+    async def backend_status(self, name: str) -> BackendStatus:
+        """Look at one backend now."""
+        return await self._origins.backend_status(name)
+
+    async def backend_stop(self, name: str, identity: Identity, *, force: bool) -> None:
+        """End a backend."""
+        await self._origins.backend_stop(name, identity, force=force)
+
+    async def backend_start(self, name: str) -> Identity:
+        """Start a stopped backend again."""
+        return await self._origins.backend_start(name)
+
+    async def backend_pause(self, name: str, identity: Identity) -> None:
+        """Suspend a backend."""
+        await self._origins.backend_pause(name, identity)
+
+    async def backend_resume(self, name: str, identity: Identity) -> None:
+        """Resume a suspended backend."""
+        await self._origins.backend_resume(name, identity)
+
+    async def proxy_identity(self) -> Identity:
+        """Return who the proxy is; another one than at the start is refused."""
+        return await self._proxy.proxy_identity()
+
+    def generation(self) -> int:
+        """Return the config generation that was last asked for and accepted."""
+        return self._proxy.generation()
+
+    def serial(self) -> str:
+        """Return the serial of the certificate that is installed."""
+        return self._proxy.serial()
+
+    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
+        """Render, validate, install, reload."""
+        return await self._proxy.apply_generation(generation, kind=kind)
+
+    async def apply_broken_config(self) -> Evidence:
+        """Have a broken configuration refused."""
+        return await self._proxy.apply_broken_config()
+
+    async def install_certificate(self, generation: int) -> Mapping[str, Any]:
+        """Issue and install a new certificate, reload."""
+        return await self._proxy.install_certificate(generation)
+
+    async def restore_proxy(self) -> Evidence:
+        """Go back to what was last seen to work."""
+        return await self._proxy.restore_proxy()
+
+    # inside
+
+    @property
+    def _attached(self) -> Attachments:
+        if self._attachments is None:
+            raise LabError("the lab is not started; await start() first")
+        return self._attachments
+
+    @property
+    def _proxy(self) -> AttachedProxy:
+        if self._started_proxy is None:
+            raise LabError("the lab is not started; await start() first")
+        return self._started_proxy
+
+    @property
+    def _origins(self) -> AttachedBackends:
+        if self._backends is None:
+            raise LabError("the lab is not started; await start() first")
+        return self._backends
+
+    async def _start(self) -> None:
+        self._run.lab.mkdir(parents=True, exist_ok=True)
+        timeout_s = self._plan.lab.start_timeout
+        self._attachments = found = await attachments_of(self._run, self._where, self._clock)
+        self._known = await until_all_run(found, self._clock, timeout_s)
+        if self._where.shared is not None:
+            self._counted = await asyncio.to_thread(Counted, Path(self._where.shared), self.backend_names())
+        binary, to_ask = await asyncio.to_thread(self._binary_of, found.proxy)
+        self.proxy_version = await asyncio.to_thread(self._adapter.version, to_ask)
+        authority = await asyncio.to_thread(Authority.create, self._run.certs)
+        await asyncio.to_thread(write_borrowed, self._run, Borrowed(self._plan, self._known))
+        self._backends = AttachedBackends(
+            found.backends, self._topology.backends, self._clock, start_timeout_s=timeout_s
+        )
+        self._started_proxy = AttachedProxy(
+            self._run,
+            self._plan.proxy,
+            self._where.proxy,
+            self._topology,
+            self._clock,
+            thing=found.proxy,
+            adapter=self._adapter,
+            binary=binary,
+            authority=authority,
+            originals=self._originals,
+            on_event=self._on_event,
+            start_timeout_s=timeout_s,
+            version=self.proxy_version,
+            routes=self._routes,
+        )
+        await self._started_proxy.start()
+        if self._counted is not None:
+            self._counted.start()
+
+    def _binary_of(self, proxy: Thing) -> tuple[Path, Path]:
+        """Return the proxy's binary where it runs, and one on this host that can be asked what it is."""
+        configured = self._plan.proxy.binary
+        if isinstance(proxy, AttachedProcess):
+            binary = proxy.binary() if configured is None else self._adapter.find_binary(configured)
+            return binary, binary
+        assert isinstance(proxy, AttachedContainer)
+        program = configured or self._adapter.name
+        return Path(program), proxy.stand_in(self._run.lab / "proxy-binary", program)
+
+    async def _tend(self) -> None:
+        """Notice when somebody replaces the proxy: then reloads reach it no more, and the record says since when."""
+        same = True
+        while same:
+            await self._clock.sleep(_TEND_PERIOD_S)
+            try:
+                same = await self._proxy.look()
+            except TargetError as error:
+                self._on_event("proxy.not_seen", {"error": str(error)})
+        self._on_event(
+            "proxy.died",
+            {"name": PROXY, "how": "it ended or was started anew", "was": dict(self._known[PROXY])},
+        )

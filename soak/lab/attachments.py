@@ -1,0 +1,134 @@
+"""Finds what a plan wants to attach to: the proxy and each backend, by pid file or by label, with the engine where one is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.target import BackendState, Identity, TargetError
+from soak.clock import NS, Clock
+from soak.errors import LabError
+from soak.lab.attached import Role, Thing
+from soak.lab.attachedcontainer import AttachedContainer, labels_of
+from soak.lab.attachedprocess import AttachedProcess
+from soak.lab.backends import answers
+from soak.lab.engine import Engine
+from soak.lab.topology import ProxyAddress, Topology, backend_names
+from soak.labplan import AttachLabPlan
+from soak.proxies.base import BackendAddress
+from soak.rundir import RunDir
+
+PROXY = "proxy"
+_POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class Attachments:
+    """Everything that one run is attached to."""
+
+    plan: AttachLabPlan
+    topology: Topology
+    proxy: Thing
+    backends: Mapping[str, Thing]
+    engine: Engine | None
+
+    def close(self) -> None:
+        """Let go of the engine. Idempotent."""
+        if self.engine is not None:
+            self.engine.close()
+
+
+def topology_of(plan: AttachLabPlan) -> Topology:
+    """Return where everything listens, as the plan says."""
+    where = plan.proxy
+    names = backend_names(len(plan.backends))
+    return Topology(
+        ProxyAddress(where.host, where.http_port, where.https_port),
+        tuple(BackendAddress(name, b.host, b.port) for name, b in zip(names, plan.backends, strict=True)),
+        dict(where.ports),
+    )
+
+
+async def attachments_of(
+    run: RunDir, plan: AttachLabPlan, clock: Clock, known: Mapping[str, Identity] | None = None
+) -> Attachments:
+    """Make the things of a plan, and reach the engine when one of them is a container. Raises ``LabError``."""
+    engine = await Engine.connect() if plan.needs_engine else None
+    seen = known or {}
+
+    def thing(name: str, role: Role, pid_file: str | None, start: tuple[str, ...] = ()) -> Thing:
+        if pid_file is None:
+            assert engine is not None
+            return AttachedContainer(name, labels_of(plan.run, role, name), engine, known=seen.get(name))
+        return AttachedProcess(
+            name,
+            Path(pid_file),
+            clock,
+            run_id=run.id,
+            start=start,
+            log=run.lab / f"{name}.log",
+            known=seen.get(name),
+        )
+
+    names = backend_names(len(plan.backends))
+    return Attachments(
+        plan,
+        topology_of(plan),
+        thing(PROXY, Role.PROXY, plan.proxy.pid_file),
+        {
+            name: thing(name, Role.BACKEND, one.pid_file, one.start)
+            for name, one in zip(names, plan.backends, strict=True)
+        },
+        engine,
+    )
+
+
+async def until_all_run(attachments: Attachments, clock: Clock, timeout_s: float) -> Mapping[str, Identity]:
+    """Wait until the proxy and every backend run; returns who they are. Raises ``LabError`` naming each that does not."""
+    deadline = clock.monotonic_ns() + int(timeout_s * NS)
+    while True:
+        known, missing = await _look(attachments)
+        if not missing:
+            return known
+        if clock.monotonic_ns() > deadline:
+            raise LabError("\n".join(missing))
+        await clock.sleep(_POLL_S)
+
+
+async def _look(attachments: Attachments) -> tuple[dict[str, Identity], list[str]]:
+    known: dict[str, Identity] = {}
+    missing: list[str] = []
+    addresses = {address.name: address for address in attachments.topology.backends}
+    for name, thing in {PROXY: attachments.proxy, **attachments.backends}.items():
+        try:
+            seen = await thing.look()
+        except TargetError as error:
+            missing.append(str(error))
+            continue
+        known[name] = seen.identity
+        if seen.state is BackendState.STOPPED:
+            missing.append(f"{name} does not run: {_how(attachments.plan, name)}")
+        elif seen.state is BackendState.HUNG:
+            missing.append(f"{name} is suspended; let it go on before a run begins")
+        elif name in addresses and not await answers(addresses[name]):
+            address = addresses[name]
+            missing.append(
+                f"nothing answers as {name} on {address.host}:{address.port}; "
+                f"is it 'python -m soak.lab.origin --name {name}', and is that its address?"
+            )
+    return known, missing
+
+
+def _how(plan: AttachLabPlan, name: str) -> str:
+    """Say what would make it found."""
+    if name == PROXY:
+        pid_file, where = plan.proxy.pid_file, "lab.attach.proxy.pid_file"
+    else:
+        index = int(name[1:]) - 1
+        pid_file, where = plan.backends[index].pid_file, f"lab.attach.backends[{index}].pid_file"
+    if pid_file is not None:
+        return f"the pid file {pid_file} names no living process that is older than itself; start it, or set {where}"
+    role = Role.PROXY if name == PROXY else Role.BACKEND
+    labels = " ".join(f"--label {key}={value}" for key, value in labels_of(plan.run, role, name).items())
+    return f"no running container carries its labels; start it with {labels}, or set {where}"

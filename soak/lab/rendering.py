@@ -1,0 +1,134 @@
+"""The first configuration of a proxy that somebody else is to start: generation 0, a first certificate, the origins' table.
+
+A proxy starts before a run does. What it starts with is rendered here, into the directory that the run will render into; the run
+keeps it, and puts it back at its end.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from certs.authority import Authority
+from certs.install import install_pair, write_atomically
+from soak.errors import PlanError
+from soak.lab.attachedproxy import pair_of
+from soak.lab.attachments import topology_of
+from soak.lab.shared import create
+from soak.labplan import AttachLabPlan
+from soak.plan import Plan
+from soak.proxies.base import METRICS_PORT, SERVER_NAME, NeedsPorts, ProxyAdapter, ProxyModel, output_of
+from soak.proxies.catalog import adapter_of
+
+_MARK = ".rendered-by-soak"
+_CA = "ca.pem"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What was written, and how everything is started with it."""
+
+    directory: Path
+    files: Sequence[str]
+    """By name, in the directory; the main one first."""
+    proxy: Sequence[str]
+    """The command that starts the proxy, in the parent of ``directory``."""
+    output: Path | None
+    """The file that must get the proxy's output; None: it has a log of its own."""
+    origins: Sequence[Sequence[str]]
+    """The command of each origin."""
+
+
+def render_first(plan: Plan, *, force: bool = False) -> Rendered:
+    """Write all of it. Raises ``PlanError`` for a plan that attaches to nothing, and for files that are not soak's, unless ``force``."""
+    where = plan.lab.attach
+    if where is None:
+        raise PlanError(
+            f"the lab of this plan is {plan.lab.kind}, whose proxy is started by soak itself; 'soak render' is for kind attach"
+        )
+    known = adapter_of(plan.proxy)
+    model = _model(plan, where, known)
+    files = known.render(model)
+    try:
+        _write(model, files, force=force)
+        if where.shared is not None:
+            shared = Path(where.shared)
+            shared.parent.mkdir(parents=True, exist_ok=True)
+            create(shared)
+        output = output_of(model.directory)
+        has_output = known.error_log(model.directory) == output
+        if has_output:
+            output.touch()
+    except OSError as error:
+        raise PlanError(
+            f"{error.filename or where.proxy.directory} cannot be written: {error.strerror or error}; "
+            "run soak as a user who may, or set another lab.attach.proxy.directory"
+        ) from error
+    binary = Path(plan.proxy.binary or known.name)
+    return Rendered(
+        model.directory,
+        (*files, *(path.name for path in pair_of(where.proxy)), _CA),
+        tuple(known.start_command(binary, model.directory)),
+        output if has_output else None,
+        tuple(_origin(where, number) for number in range(len(where.backends))),
+    )
+
+
+def _model(plan: Plan, where: AttachLabPlan, known: ProxyAdapter) -> ProxyModel:
+    proxy, topology = where.proxy, topology_of(where)
+    wanted = known.extra_ports if isinstance(known, NeedsPorts) else ()
+    if lacking := sorted({*wanted} - {*proxy.ports, METRICS_PORT}):
+        raise PlanError(
+            f"{known.name} listens on more ports, which lab.attach.proxy.ports must name: {', '.join(lacking)}"
+        )
+    certificate, key, bundle = pair_of(proxy)
+    return ProxyModel(
+        generation=0,
+        listen_host=proxy.listen or proxy.host,
+        http_port=proxy.http_port,
+        https_port=proxy.https_port,
+        server_name=SERVER_NAME,
+        certificate=certificate,
+        key=key,
+        bundle=bundle,
+        backends=topology.backends,
+        workers=plan.proxy.workers,
+        directory=Path(proxy.directory),
+        extra=plan.proxy.extra,
+        ports=topology.ports,
+    )
+
+
+def _write(model: ProxyModel, files: Mapping[str, str], *, force: bool) -> None:
+    directory = model.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    mark = directory / _MARK
+    strangers = [name for name in files if (directory / name).exists() and not mark.exists()]
+    if strangers and not force:
+        raise PlanError(
+            f"{directory} holds {', '.join(strangers)}, which soak did not render; "
+            "give lab.attach.proxy.directory another one, or --force to overwrite"
+        )
+    mark.touch()
+    with (
+        tempfile.TemporaryDirectory() as apart
+    ):  # the run makes an authority of its own: nobody needs this one's key
+        authority = Authority.create(Path(apart) / "certs")
+        pair = authority.leaf(SERVER_NAME, f"*.{SERVER_NAME}", model.listen_host, "127.0.0.1", "localhost")
+        write_atomically(directory / _CA, authority.ca_pem.read_bytes(), mode=0o644)
+    install_pair(pair.chain_pem, pair.key_pem, certificate=model.certificate, key=model.key)
+    write_atomically(model.bundle, pair.chain_pem + pair.key_pem, mode=0o600)
+    for name, text in reversed(list(files.items())):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode(), mode=0o644)
+
+
+def _origin(where: AttachLabPlan, number: int) -> Sequence[str]:
+    one = where.backends[number]
+    command = ["python3", "-m", "soak.lab.origin", "--name", f"b{number + 1}"]
+    command += ["--host", one.host, "--port", str(one.port), "--stay"]
+    command += [] if where.shared is None else ["--shared", where.shared, "--row", str(number)]
+    return [*command, *([] if one.pid_file is None else ["--pid-file", one.pid_file])]

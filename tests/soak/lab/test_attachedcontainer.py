@@ -1,0 +1,230 @@
+"""The attach lab with real containers that somebody else made: found by label, broken, healed, never made or removed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.faults.catalog import registry
+from chaos.heal import heal
+from chaos.journal import Intent, Journal
+from chaos.model import FaultShape, Source, Undo
+from chaos.target import BackendState, IdentityChangedError, TargetError
+from soak.errors import LabError
+from soak.lab import open_for_healing
+from soak.lab.attach import AttachLab
+from soak.lab.attached import Role
+from soak.lab.attachedcontainer import AttachedContainer, labels_of
+from soak.lab.containers import ContainerSpec
+from soak.lab.engine import Engine
+from soak.lab.rendering import render_first
+from soak.plan import Plan
+from soak.rundir import RunDir
+from tests.engine.dockerd import Dockerd
+from tests.engine.fixtures import Images, dockerd, engine, images  # noqa: F401 - fixtures
+from tests.soak.lab.client import fetch
+
+pytestmark = pytest.mark.xdist_group("docker")
+
+RUN = "attach-test"
+
+
+class Fleet:
+    """A proxy and two backends in containers, in a network of their own."""
+
+    def __init__(self, engine: Engine, home: Path) -> None:  # noqa: F811
+        self.engine = engine
+        self.home = home
+        self.ids: dict[str, str] = {}
+        self.network = ""
+        self.plan = Plan()
+
+    async def start(self, images: Images) -> None:  # noqa: F811
+        made = await self.engine.create_network("soak-attach-test", {"soak.test": RUN})
+        self.network = made.id
+        base = made.subnet.rpartition(".")[0]
+        attach = {
+            "run": RUN,
+            "proxy": {
+                "directory": str(self.home / "proxy"),
+                "host": f"{base}.10",
+                "http_port": 8080,
+                "https_port": 8443,
+                "listen": "0.0.0.0",
+            },
+            "backends": [{"host": f"{base}.1{number}", "port": 8000} for number in (1, 2)],
+        }
+        lab = {"kind": "attach", "start_timeout": 10, "attach": attach}
+        self.plan = Plan.model_validate({"lab": lab, "proxy": {"kind": "nginx", "workers": 1}})
+        rendered = await asyncio.to_thread(render_first, self.plan)
+        for number in (1, 2):
+            name = f"b{number}"
+            command = ["python3", "-m", "soak.lab.origin", "--name", name, "--host", "0.0.0.0"]
+            argv = [*command, "--port", "8000", "--stay"]
+            await self._run(name, Role.BACKEND, images.origin(), argv, f"{base}.1{number}")
+        await self._run("proxy", Role.PROXY, images.proxy("nginx"), rendered.proxy, f"{base}.10")
+
+    async def _run(self, name: str, role: Role, image: str, argv: Any, address: str) -> None:
+        spec = ContainerSpec(
+            f"soak-attach-{name}",
+            image,
+            argv,
+            labels_of(RUN, role, name),
+            network=self.network,
+            address=address,
+            binds={self.home: str(self.home)},
+            directory=str(self.home),
+        )
+        self.ids[name] = await self.engine.create(spec)
+        await self.engine.start(self.ids[name])
+
+    async def end(self) -> None:
+        for container in self.ids.values():
+            await self.engine.remove(container)
+        if self.network:
+            await self.engine.remove_network(self.network)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+@pytest.fixture
+async def fleet(
+    engine: Engine,  # noqa: F811
+    images: Images,  # noqa: F811
+    dockerd: Dockerd,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Fleet]:
+    """A running fleet, at the engine that DOCKER_HOST names."""
+    monkeypatch.setenv("DOCKER_HOST", dockerd.host)
+    theirs = Fleet(engine, Path(tempfile.mkdtemp(prefix="soak-fleet-")))
+    try:
+        await theirs.start(images)
+        yield theirs
+    finally:
+        await theirs.end()
+
+
+async def attached(run: RunDir, fleet: Fleet, events: list[tuple[str, Mapping[str, Any]]]) -> AttachLab:
+    lab = AttachLab(run, fleet.plan, on_event=lambda name, data: events.append((name, data)))
+    await lab.start()
+    return lab
+
+
+async def state_of(lab: AttachLab, name: str) -> BackendState:
+    return (await lab.backend_status(name)).state
+
+
+async def test_a_fleet_is_taken_over_broken_healed_and_given_back(
+    run: RunDir, fleet: Fleet, events: list[tuple[str, Mapping[str, Any]]]
+):
+    """Every fault by the engine's own means; afterwards the same containers, and the proxy has its own files."""
+    conf = fleet.home / "proxy" / "nginx.conf"
+    before = conf.read_bytes()
+    lab = await attached(run, fleet, events)
+    try:
+        assert lab.proxy_version.startswith("1.")
+        looks = {vital.subject: vital for vital in await lab.vitals(1.0)}
+        assert looks["proxy"].processes >= 2
+        assert looks["proxy"].rss_bytes > 500_000
+        assert looks["b1"].cpu_s > 0
+
+        assert (await lab.apply_generation(2)).ok
+        assert (await lab.apply_broken_config()).ok
+        rotated = await lab.install_certificate(3)
+        assert rotated["serial"] == lab.serial()
+        async with asyncio.timeout(10):
+            while "3" != (await fetch(lab, "/bytes/10")).headers.get("x-soak-generation"):
+                pass
+
+        first = (await lab.backend_status("b1")).identity
+        await lab.backend_pause("b1", first)
+        assert BackendState.HUNG is await state_of(lab, "b1")
+        await lab.backend_resume("b1", first)
+        assert BackendState.RUNNING is await state_of(lab, "b1")
+        for force in (False, True):
+            now = (await lab.backend_status("b1")).identity
+            await lab.backend_stop("b1", now, force=force)
+            assert BackendState.STOPPED is await state_of(lab, "b1")
+            again = await lab.backend_start("b1")
+            assert (now["container"], True) == (again["container"], now["started"] != again["started"])
+        with pytest.raises(IdentityChangedError, match=r"b1 is no longer .* it was not touched"):
+            await lab.backend_pause("b1", first)
+        await lab.backend_pause("b2", (await lab.backend_status("b2")).identity)
+        await lab.backend_stop("b2", (await lab.backend_status("b2")).identity, force=False)
+        assert "b2" == (await lab.backend_status("b2")).name
+        await lab.backend_start("b2")
+    finally:
+        given = await lab.stop()
+
+    assert given.ok, given.reason
+    assert before == conf.read_bytes()
+    assert [] == [name for name, _ in events]
+    found = {one.id: one.state for one in await fleet.engine.list({"soak.run": RUN})}
+    assert dict.fromkeys(fleet.ids.values(), "running") == found
+
+
+async def test_what_a_dead_run_paused_goes_on_and_nothing_is_removed(run: RunDir, fleet: Fleet):
+    """By the files of the run alone, as the guardian and 'soak heal' do it."""
+    conf = fleet.home / "proxy" / "nginx.conf"
+    before = conf.read_bytes()
+    lab = await attached(run, fleet, [])
+    identity = dict((await lab.backend_status("b2")).identity)
+    with Journal(run.journal, t0_ns=0) as journal:
+        undo = Undo("b2", identity=identity, state={"state": "running"})
+        journal.intent(Intent(1, "backend-hang", FaultShape.FAULT, undo, Source.SCHEDULE, 0.0, 1.0), 1.0)
+    await lab.backend_pause("b2", identity)
+    assert before != conf.read_bytes()
+
+    result = await heal(run.journal, await open_for_healing(str(run.path)), registry())
+
+    assert result.ok, result.sentences()
+    assert before == conf.read_bytes()
+    assert BackendState.RUNNING is await state_of(lab, "b2")
+    assert 3 == len(await fleet.engine.list({"soak.run": RUN}))
+    lab._attached.close()
+
+
+async def test_a_container_that_was_removed_or_doubled_is_said(engine: Engine, fleet: Fleet):  # noqa: F811
+    """soak makes none, and does not choose between two."""
+    labels = labels_of(RUN, Role.BACKEND, "b1")
+    thing = AttachedContainer("b1", labels, engine)
+    seen = await thing.look()
+    assert fleet.ids["b1"] == seen.identity["container"]
+    spec = ContainerSpec("soak-attach-twin", "soakd:test", ["sleep", "9"], labels)
+    twin = await engine.create(spec)
+    try:
+        with pytest.raises(
+            TargetError, match=r"2 containers carry the labels soak\.run=attach-test .* leave one"
+        ):
+            await AttachedContainer("b1", labels, engine).look()
+    finally:
+        await engine.remove(twin)
+
+    await engine.remove(fleet.ids["b1"])
+
+    assert BackendState.STOPPED is (await thing.look()).state
+    with pytest.raises(TargetError, match="the container of b1 was removed, and soak never makes one"):
+        await thing.begin()
+    for touch in (thing.suspend(seen.identity), thing.end(seen.identity, force=True)):
+        with pytest.raises(IdentityChangedError):
+            await touch
+    assert 0 == (await thing.vital(1.0, None)).processes
+    assert (await thing.run(["true"], timeout_s=5)).code is None
+
+
+async def test_labels_that_nobody_carries_are_named(run: RunDir, fleet: Fleet):
+    """With the flags that set them."""
+    attach = fleet.plan.lab.model_dump()["attach"] | {"run": "nobody"}
+    lab = {"kind": "attach", "start_timeout": 0.2, "attach": attach}
+    subject = AttachLab(run, Plan.model_validate({"lab": lab}), on_event=lambda _name, _data: None)
+    with pytest.raises(LabError) as caught:
+        await subject.start()
+    lines = str(caught.value).splitlines()
+    assert 3 == len(lines)
+    assert "proxy does not run: no running container carries its labels" in lines[0]
+    assert "--label soak.run=nobody --label soak.role=backend --label soak.name=b2" in lines[2]
