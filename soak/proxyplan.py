@@ -14,7 +14,10 @@ COMMAND = "command"
 class ProxyPlan(Frozen):
     """Which proxy, and how it is started."""
 
-    kind: str = Field("nginx", description="Adapter name: nginx, haproxy, caddy, traefik, envoy, node, rocky; or command.")
+    kind: str = Field(
+        "nginx",
+        description="Adapter name: nginx, haproxy, caddy, traefik, envoy, node, rocky, node-tcp; or command.",
+    )
     binary: str | None = Field(
         None, description="Path of the proxy's binary; default: the one from its package or on PATH."
     )

@@ -37,7 +37,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "--proxy",
     default="nginx",
     metavar="NAME",
-    help="The proxy: nginx (the default), haproxy, caddy, traefik, envoy.",
+    help="The proxy: nginx (the default), haproxy, caddy, traefik, envoy, node, rocky, node-tcp.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 def lab(*, backends: int, routes: int, proxy: str, as_json: bool) -> int:

@@ -60,7 +60,9 @@ _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
     click.option("--minutes", type=float, metavar="M", help="Length of the run."),
     click.option("--rate", type=float, metavar="R", help="Requests per second."),
     click.option(
-        "--proxy", metavar="NAME", help="The proxy under test: nginx, haproxy, caddy, traefik, envoy."
+        "--proxy",
+        metavar="NAME",
+        help="The proxy under test: nginx, haproxy, caddy, traefik, envoy, node, rocky, node-tcp.",
     ),
     click.option("--lab", metavar="KIND", help="Where it runs: local (processes on loopback)."),
     click.option(
