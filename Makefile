@@ -24,13 +24,13 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool docker node bench dashboard
+.PHONY: soak test lint clean install promtool docker node nginx-debian bench dashboard
 
 # nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
 soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
 	@$(BIN)/soak start --preset quick --proxy $(PROXY) $(ARGS)
 
-test: $(VENV)/.installed-dev promtool docker node lint
+test: $(VENV)/.installed-dev promtool docker node nginx-debian lint
 	@rm -f .coverage .coverage.*
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
 
@@ -77,6 +77,9 @@ $(addprefix $(VENV)/.installed-,node node-tcp rocky): $(VENV)/.installed .ci/nod
 
 promtool: $(VENV)/.installed-dev
 	@.ci/promtool $(BIN)
+
+nginx-debian: $(VENV)/.installed-dev
+	@.ci/nginx $(BIN)
 
 node: $(VENV)/.installed-dev
 	@.ci/node $(VENV)

@@ -347,6 +347,7 @@ class Daemon:
             proxy_version=lab.proxy_version,
             proxy_url=f"https://{address.host}:{address.https_port}",
             http_url=self._pages.url,
+            proxy_metrics_url=address.metrics_url,
         )
         describe_run(
             self._store,

@@ -35,11 +35,12 @@ def describe_run(
         "started_at": facts.started_at,
         "started_wall_s": started_wall_s,
         "seed": plan.seed,
-        "proxy": plan.proxy.kind,
+        "proxy": plan.proxy.label,
         "proxy_version": facts.proxy_version,
         "lab": plan.lab.kind,
         "rate": plan.rate,
         "length_s": plan.length,
+        "proxy_metrics_url": facts.proxy_metrics_url or None,
     }
     store.set_meta("run", run)
     store.set_meta("plan", plan.model_dump(mode="json", by_alias=True))

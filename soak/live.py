@@ -41,6 +41,8 @@ class Facts:
     proxy_version: str
     proxy_url: str
     http_url: str
+    proxy_metrics_url: str = ""
+    """The proxy's own metrics; "": it has none."""
 
 
 class LiveState:
@@ -90,7 +92,7 @@ class LiveState:
         return Status(
             run_id=facts.run_id,
             state=self.state,
-            proxy=plan.proxy.kind,
+            proxy=plan.proxy.label,
             proxy_version=facts.proxy_version,
             lab=plan.lab.kind,
             pid=facts.pid,
@@ -118,6 +120,7 @@ class LiveState:
             last_events=[asdict(e) for e in self._events],
             proxy_url=facts.proxy_url,
             http_url=facts.http_url,
+            proxy_metrics_url=facts.proxy_metrics_url,
             dirty=self.dirty,
             guarded=guarded,
             extra=extra or {},

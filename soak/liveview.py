@@ -218,6 +218,8 @@ def _facts(s: Status) -> list[tuple[str, Text]]:
     ]
     if s.http_url:
         facts.append(("pages", Text(f"{s.http_url}/metrics")))
+    if s.proxy_metrics_url:
+        facts.append((s.proxy, Text(f"counts for itself on {s.proxy_metrics_url}")))
     return facts
 
 

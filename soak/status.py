@@ -48,6 +48,8 @@ class Status:
     proxy_url: str
     http_url: str
     """Base URL of the read-only pages (/metrics, /healthz)."""
+    proxy_metrics_url: str = ""
+    """The proxy's own metrics; "": it has none."""
     dirty: bool = False
     guarded: bool = False
     """The abort guard stopped further faults."""

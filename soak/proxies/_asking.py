@@ -14,6 +14,7 @@ from pathlib import Path
 from soak.errors import LabError
 
 _VERSION_TIMEOUT_S = 10
+_LOOK_AGAIN_S = 0.02
 _MOST_BYTES = 8 * 1024 * 1024
 
 
@@ -45,17 +46,14 @@ def ask_version(command: Sequence[str], pattern: str, how_to_get: str) -> str:
     raise LabError(f"'{words}' ended with {done.returncode} and no version: {said[-500:]!r}; {how_to_get}")
 
 
-async def exchange(socket: Path, request: bytes, *, finish: bool = False) -> bytes:
+async def exchange(socket: Path, request: bytes, *, finish: bool = False, patience_s: float = 0.0) -> bytes:
     """Send a request over a fresh connection to a Unix socket and return all that comes back until it is closed.
 
     The socket is named through its opened directory, so that a deep one fits into the 107 bytes of unix(7). The caller sets
-    the deadline. ``finish`` closes the sending half, which tells a command line that no other command follows. Raises ``OSError`` when nobody listens or the connection is reset.
+    the deadline. ``finish`` closes the sending half, which tells a command line that no other command follows. Raises ``OSError`` when nobody listens, not even
+    ``patience_s`` seconds later (a process that executes itself anew), or when the connection is reset.
     """
-    directory = os.open(socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{socket.name}")
-    finally:
-        os.close(directory)
+    reader, writer = await _connected(socket, patience_s)
     try:
         writer.write(request)
         await writer.drain()
@@ -69,6 +67,21 @@ async def exchange(socket: Path, request: bytes, *, finish: bool = False) -> byt
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+async def _connected(socket: Path, patience_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    directory = os.open(socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    end = asyncio.get_running_loop().time() + patience_s
+    try:
+        while True:
+            try:
+                return await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{socket.name}")
+            except ConnectionRefusedError:
+                if asyncio.get_running_loop().time() >= end:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
+    finally:
+        os.close(directory)
 
 
 async def ask_http(

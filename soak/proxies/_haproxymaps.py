@@ -14,6 +14,7 @@ from pathlib import Path
 from soak.proxies._asking import exchange
 from soak.proxies.base import Reloaded
 
+_PATIENCE_S = 2.0
 _MOST_LINES = 200
 """Entries in one command: with its payload it must fit into a buffer of 16 KiB."""
 _LISTED = re.compile(r"^(\d+) \((.*)\) ")
@@ -63,7 +64,12 @@ def _entries(text: str, *, skip: int = 0) -> dict[str, str]:
     return {row[skip]: row[skip + 1] for row in rows if len(row) == skip + 2}
 
 
+async def ask_master(socket: Path, command: str) -> str:
+    """Give the master one command; returns its words. It does not listen for a moment after each start and reload."""
+    answer = await exchange(socket, f"{command}\n".encode(), finish=True, patience_s=_PATIENCE_S)
+    return answer.decode(errors="replace").strip()
+
+
 async def _ask(master: Path, command: str) -> str:
     """Let the worker carry out one command; returns its words."""
-    answer = await exchange(master, f"@1 {command}\n".encode(), finish=True)
-    return answer.decode(errors="replace").strip()
+    return await ask_master(master, f"@1 {command}")

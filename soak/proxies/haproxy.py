@@ -17,8 +17,8 @@ from pathlib import Path
 from signal import SIGTERM, SIGUSR2, Signals
 
 from soak.errors import LabError
-from soak.proxies._asking import ask_version, exchange, find_binary
-from soak.proxies._haproxymaps import replace_maps
+from soak.proxies._asking import ask_version, find_binary
+from soak.proxies._haproxymaps import ask_master, replace_maps
 from soak.proxies.base import (
     GENERATION_HEADER,
     METRICS_PORT,
@@ -242,11 +242,10 @@ class HaproxyAdapter:
         socket = context.directory / _SOCKET
         if context.kind is ReloadKind.ROUTING:
             return await replace_maps(socket, [context.directory / name for name in (_GENERATION, _ROUTES)])
-        state = await exchange(socket, b"@1 show servers state\n", finish=True)
-        lines = state.decode(errors="replace").strip()
+        lines = await ask_master(socket, "@1 show servers state")
         if lines.startswith("1\n#"):
             (context.directory / _STATE).write_text(lines + "\n")
-        said = (await exchange(socket, b"reload\n", finish=True)).decode(errors="replace").strip()
+        said = await ask_master(socket, "reload")
         first, _, words = said.partition("\n")
         refusals = self.refusals(words)
         detail = {"answer": first, "server_state": lines.startswith("1\n#")}

@@ -62,7 +62,7 @@ def build_report(
 
 
 def _run(f: RunFacts) -> dict[str, Any]:
-    keys = ("id", "started_at", "seed", "proxy", "proxy_version", "lab", "rate")
+    keys = ("id", "started_at", "seed", "proxy", "proxy_version", "proxy_metrics_url", "lab", "rate")
     return {
         **{k: f.run.get(k) for k in keys},
         "seconds": f.elapsed_s,

@@ -10,7 +10,15 @@ from soak.described import describe_run, write_live
 from soak.live import Facts
 from soak.plan import Plan
 
-FACTS = Facts("r1", 12, "2026-12-01T08:00:00Z", "1.31.3", "https://127.0.0.1:1", "http://127.0.0.1:2")
+FACTS = Facts(
+    "r1",
+    12,
+    "2026-12-01T08:00:00Z",
+    "1.31.3",
+    "https://127.0.0.1:1",
+    "http://127.0.0.1:2",
+    "http://127.0.0.1:3/metrics",
+)
 
 
 class Kept(dict[str, Any]):
@@ -27,6 +35,7 @@ def test_the_store_says_what_was_run_with_what_and_since_when():
     assert ("r1", "nginx", "1.31.3", "local", 500, 7) == tuple(
         kept["run"][key] for key in ("id", "proxy", "proxy_version", "lab", "rate", "seed")
     )
+    assert "http://127.0.0.1:3/metrics" == kept["run"]["proxy_metrics_url"]
     assert {"monotonic_ns": 5, "wall_s": 9.5} == kept["t0"]
     assert {"reload": "transition"} == kept["fault_shapes"]
     assert plan == Plan.model_validate(json.loads(json.dumps(kept["plan"])))
@@ -36,4 +45,5 @@ def test_the_addresses_of_a_live_run_are_left_whole(tmp_path: Path):
     """A reader never sees half a file, and no other file stays."""
     write_live(tmp_path / "live.json", FACTS, 5)
     assert (12, 5) == tuple(json.loads((tmp_path / "live.json").read_text())[key] for key in ("pid", "t0_ns"))
+    assert FACTS.proxy_metrics_url == json.loads((tmp_path / "live.json").read_text())["proxy_metrics_url"]
     assert ["live.json"] == [path.name for path in tmp_path.iterdir()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from chaos.model import FaultOutcome, FaultRecord, FaultRequest, Source
 from chaos.timeline import PlannedFault
@@ -35,6 +36,13 @@ def test_a_status_adds_up_what_the_workers_said():
     assert status.rate_now == 100.0
     assert abs(status.p99_ms - 2.0) < 0.02
     assert Status.from_json(status.to_json()) == status
+
+
+def test_a_status_says_where_the_proxy_counts_for_itself():
+    """As the lab said it."""
+    facts = replace(FACTS, proxy_metrics_url="http://127.0.0.1:3/metrics")
+    given: dict[str, Any] = {"now_s": 1.0, "phase": Phase.STEADY, "next_fault": None, "guarded": False}
+    assert facts.proxy_metrics_url == LiveState(Plan(), Ledger()).status(facts, **given).proxy_metrics_url
 
 
 def test_a_fault_is_active_until_its_outcome_is_known():

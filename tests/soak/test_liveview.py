@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -62,6 +63,13 @@ def test_the_picture_shows_what_matters():
         "hello",
     ):
         assert words in text
+
+
+def test_where_the_proxy_counts_for_itself_is_shown():
+    """For whoever wants to look there, too; nothing where it does not."""
+    status = replace(status_of_a_run(), proxy_metrics_url="http://127.0.0.1:3/metrics")
+    assert "counts for itself on http://127.0.0.1:3/metrics" in drawn(status)
+    assert "counts for itself" not in drawn(status_of_a_run())
 
 
 def test_quiet_is_said_in_words():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -110,3 +111,17 @@ def test_a_version_is_taken_from_what_a_binary_says(tmp_path):
         ask_version(["echo", "no"], r"v([\d.]+)", "fix")
     with pytest.raises(LabError, match=r"does not run: .*; fix"):
         ask_version([str(tmp_path / "none")], "x", "fix")
+
+
+async def test_who_does_not_listen_for_a_moment_is_waited_for(tmp_path):
+    """A process that executes itself anew leaves its socket's file behind meanwhile; without patience that is an error."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(path))
+        gone.listen()
+    with pytest.raises(ConnectionRefusedError):
+        await exchange(path, b"ask", finish=True)
+    waiting = asyncio.create_task(exchange(path, b"ask", finish=True, patience_s=10))
+    await asyncio.sleep(0)
+    async with serving(path, b"answer"):
+        assert b"answer" == await waiting

@@ -119,3 +119,16 @@ async def test_its_socket_is_for_its_owner_alone(started: StartLab, run: RunDir)
     await started("envoy", backends=1)
 
     assert 0o600 == (run.lab / "proxy" / "admin.sock").stat().st_mode & 0o777
+
+
+async def test_only_a_full_reload_replaces_the_listeners(started: StartLab):
+    """Told by the listener manager; a connection of the old ones is told to go, one that came by a routing reload is not."""
+    binary_of(ADAPTER)
+    lab = await started("envoy", backends=1)
+    modified = "listener_manager.listener_modified"
+    routing = await lab.apply_generation(2, kind="routing")
+    assert modified not in routing.detail["answer"]
+    full = await lab.apply_generation(3, kind="full")
+    assert "3" == full.detail["answer"][modified]
+    assert modified not in (await lab.apply_generation(4)).detail["answer"]
+    assert (await lab.restore_proxy()).ok

@@ -13,7 +13,7 @@ import pytest
 from soak.errors import LabError
 from soak.proxies.base import ProcessRole, ProxyModel, SeenProcess
 from soak.proxies.haproxy import ADAPTER
-from tests.soak.lab.client import Socket
+from tests.soak.lab.client import Socket, fetch
 
 from .conftest import StartLab, binary_of, model_of
 
@@ -141,6 +141,25 @@ async def test_an_old_worker_is_counted_while_a_connection_lives(started: StartL
     async with asyncio.timeout(10):
         while await old():
             await asyncio.sleep(0.05)
+
+
+async def test_a_routing_reload_leaves_the_worker_as_it_is(started: StartLab):
+    """No process ends or begins; a full one after it starts from what the files then hold."""
+    binary_of(ADAPTER)
+    lab = await started("haproxy", backends=1)
+
+    async def processes() -> tuple[int, int]:
+        seen = (await lab.vitals(0))[0]
+        return seen.processes, seen.old_processes
+
+    async with Socket(lab) as socket:
+        done = await lab.apply_generation(2, kind="routing")
+        assert {"changed": {"generation.map": 1}} == done.detail["answer"]
+        assert (2, 0) == await processes()
+        assert (await lab.apply_generation(3, kind="full")).ok
+        assert (3, 1) == await processes()
+        assert (0x81, b"on") == await socket.echo(1, b"on")
+    assert "3" == (await fetch(lab, "/bytes/1")).headers["x-soak-generation"]
 
 
 async def test_a_new_worker_knows_who_is_down(started: StartLab, run):

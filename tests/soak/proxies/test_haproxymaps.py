@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,7 @@ async def test_a_thousand_routes_are_replaced_in_the_worker_that_runs(started: S
 
 
 @pytest.fixture
-async def worker(tmp_path: Path) -> AsyncIterator[Callable[[Answers], Path]]:
+async def worker(tmp_path: Path) -> AsyncIterator[Callable[[Answers], Awaitable[Path]]]:
     """Return a function that makes a master's socket whose worker answers as it is told."""
     servers: list[asyncio.Server] = []
 

@@ -18,8 +18,13 @@ from certs.authority import Authority
 from certs.install import install_pair
 from soak.errors import LabError
 from soak.lab.topology import free_ports
-from soak.proxies.base import BackendAddress, ProcessRole, ProxyModel
+from soak.proxies.base import BackendAddress, Capability, ProcessRole, ProxyModel
 from soak.proxies.nginx import ADAPTER
+from tests.conftest import missing
+from tests.soak.lab.client import fetch
+
+from .conftest import StartLab
+from .counting import counted, page_of
 
 
 @pytest.fixture
@@ -248,3 +253,38 @@ def test_routes_have_a_file_of_their_own(model):
     )
     assert "server_name r1000.soak.test;" in files["routes.conf"]
     assert ["nginx.conf"] == list(ADAPTER.render(replace(model, routes=0)))
+
+
+def debians() -> Path:
+    """Return an nginx that was built otherwise than the wheel's: with ``stub_status``, and with ``stream`` to be loaded."""
+    found = shutil.which(Path(sys.executable).parent / "nginx-debian") or shutil.which("/usr/sbin/nginx")
+    if found is None:
+        missing("Debian's nginx is not here: .ci/nginx fetches it")
+    return Path(found)
+
+
+async def test_an_nginx_that_was_built_otherwise_counts_for_itself_and_has_no_pipe(started: StartLab):
+    """Its page is that of the manual; what it lacks is not rendered, and refused by name where traffic needs it."""
+    binary = debians()
+    assert ADAPTER.capabilities - {Capability.TCP} == ADAPTER.abilities(binary)
+    lab = await started("nginx", backends=1, binary=str(binary))
+    assert 0 == lab.proxy_address.tcp_port
+    before = counted(await page_of(lab), ADAPTER.metrics_format)["requests"]
+    for _ in range(20):
+        assert 200 == (await fetch(lab, "/bytes/10")).status
+    assert 21 == counted(await page_of(lab), ADAPTER.metrics_format)["requests"] - before
+
+
+def test_the_wheel_has_a_pipe_and_no_counters():
+    """Asked of the binary itself."""
+    assert ADAPTER.capabilities - {Capability.METRICS} == ADAPTER.abilities(ADAPTER.find_binary(None))
+    with pytest.raises(LabError, match="ended with 1 and no version"):
+        ADAPTER.abilities(Path(shutil.which("false") or "/bin/false"))
+
+
+def test_a_byte_pipe_is_accepted(model):
+    """To the TLS of each backend; one that fails is left out for a while."""
+    backends = [replace(b, tls_port=b.port + 1) for b in model.backends]
+    piped = replace(model, tcp_port=free_ports(1)[0], backends=backends)
+    assert (0, "") == ((done := check(piped)).returncode, done.stderr)
+    assert f"server 127.0.0.1:{backends[0].tls_port} max_fails=1" in ADAPTER.render(piped)["nginx.conf"]
