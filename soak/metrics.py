@@ -109,7 +109,7 @@ class Metrics(Collector):
         self._serial = ""
         self._serial_s = 0.0
         self._zero(faults)
-        info = (run_id, plan.proxy.kind, proxy_version, plan.lab.kind)
+        info = (run_id, plan.proxy.label, proxy_version, plan.lab.kind)
         self._set("soak_run_info", 1, info)
         self._set("soak_run_start_timestamp_seconds", started_wall_s)
         self._set("soak_run_length_seconds", plan.length)

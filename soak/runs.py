@@ -95,7 +95,7 @@ def remove_run(run: RunDir, *, home: Path | None = None) -> None:
 def run_name(plan: Plan, clock: Clock) -> str:
     """Return ``2026-12-01T08-00-00-nginx``: sorts by time, is a file name everywhere."""
     stamp = iso_utc(clock.wall_s()).rstrip("Z").replace(":", "-")
-    return f"{stamp}-{re.sub(r'[^a-z0-9.]+', '-', plan.proxy.kind.lower())}"
+    return f"{stamp}-{re.sub(r'[^a-z0-9.]+', '-', plan.proxy.label.lower())}"
 
 
 def _new_directory(parent: Path, name: str) -> Path:

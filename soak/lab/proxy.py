@@ -24,6 +24,7 @@ from soak.lab.companions import Companions, companions_of
 from soak.lab.errorlog import ErrorLog
 from soak.lab.prober import Probe, ProbeError, trust
 from soak.lab.process import Child, exit_words, start_child, tail
+from soak.lab.receiving import Receiver
 from soak.lab.reloading import Said, by_call, by_signal, chosen_kind
 from soak.lab.state import LabState, marker_of, output_of
 from soak.lab.topology import LOOPBACK, Topology
@@ -352,7 +353,8 @@ class LocalProxy:
         child = self._child
         assert child is not None
         if not isinstance(self._adapter, ReloadsByCall):
-            return await by_signal(self._adapter, child, self.log, self._clock, SAY_TIMEOUT_S)
+            receiver = Receiver(self._adapter, child, self._directory)
+            return await by_signal(self._adapter, receiver, self.log, self._clock, SAY_TIMEOUT_S)
         ports = self._topology.ports
         context = ReloadContext(self._directory, int(child.identity["pid"]), ports, CALL_TIMEOUT_S, kind)
         return await by_call(self._adapter, context, child, self.log)

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from soak.errors import LabError
+from soak.lab.local import LocalLab
 from soak.lab.process import process_table
+from soak.lab.sweep import processes_of
+from soak.plan import Plan
 from soak.proxies.base import (
     ConfiguredByPlan,
     ProcessRole,
@@ -25,8 +28,10 @@ from soak.proxies.base import (
 from soak.proxies.catalog import adapter, adapter_of
 from soak.proxies.command import ADAPTER, CommandAdapter
 from soak.proxyplan import ProxyPlan
+from soak.rundir import RunDir
+from tests.soak.lab.test_local import ask
 
-from .conftest import adapter_named, model_of
+from .conftest import adapter_named, model_of, proxy_part
 
 FILE = "@{https_port} @{certificate} @{generation}\n"
 
@@ -211,6 +216,52 @@ async def test_a_reload_command_that_hangs_ends_with_its_call(tmp_path):
     async with asyncio.timeout(5):
         while any(_is_sleeper(pid) for pid in process_table()):
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", ["signal", "command", "watch"])
+async def test_a_proxy_behind_a_script_is_reloaded_and_ends_with_it(run: RunDir, how: str):
+    """By the pid in its file, or by its own command; the script itself is never signalled. The real nginx."""
+    part = proxy_part("command")
+    command = part["command"]
+    options = "-p '@{directory}/' -c '@{config}' -e '@{directory}/error.log'"
+    command["files"]["run.sh"] = f"'@{{binary}}' {options}\nexit 7\n"
+    command["start"] = ["sh", "@{directory}/run.sh"]
+    tell = [
+        "@{binary}",
+        "-p",
+        "@{directory}/",
+        "-c",
+        "@{config}",
+        "-e",
+        "@{directory}/error.log",
+        "-s",
+        "reload",
+    ]
+    command["reload"] = {"signal": {"signal": "HUP"}, "command": {"command": tell}, "watch": {"watch": True}}[
+        how
+    ]
+    plan = Plan.model_validate({"proxy": part, "lab": {"backends": 1}})
+    lab = LocalLab(run, plan, on_event=lambda _name, _data: None)
+    try:
+        await lab.start()
+        told = await lab.apply_generation(2)
+        assert told.ok, told.reason
+        (vital,) = [one for one in await lab.vitals(1.0) if one.subject == "proxy"]
+        assert 1 == vital.detail["roles"]["master"]
+        assert 1 == vital.detail["roles"]["other"]
+        if how != "watch":  # nobody told it, and it watches nothing
+            assert "accepted" == told.detail.get("said")
+            await seen(lab, "2")
+    finally:
+        assert (await lab.stop()).ok
+    assert [] == processes_of(run)
+
+
+async def seen(lab: LocalLab, generation: str) -> None:
+    """Wait until a fresh client sees this generation."""
+    async with asyncio.timeout(10):
+        while (await ask(lab))[1] != generation:
+            await asyncio.sleep(0.02)
 
 
 def _is_sleeper(pid: int) -> bool:
