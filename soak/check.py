@@ -6,6 +6,7 @@ the run will. ``soak check`` prints the findings, ``soak start`` refuses on bloc
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import socket
@@ -22,7 +23,8 @@ import psutil
 from soak.abilities import abilities, in_words, warnings_of
 from soak.clock import Clock, SystemClock, iso_utc
 from soak.errors import PlanError, SoakError
-from soak.plan import Plan
+from soak.labplan import AttachLabPlan
+from soak.plan import Plan, format_duration
 from soak.proxies.base import abilities_of
 from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
@@ -74,7 +76,7 @@ def preflight(plan: Plan, *, home: Path | None = None, directory: Path | None = 
     place = directory if directory is not None else runs_home(home)
     return [
         platform(),
-        proxy(plan),
+        *(attached(plan, plan.lab.attach) if plan.lab.attach is not None else [proxy(plan)]),
         *able(plan),
         open_files(plan),
         *ports(plan),
@@ -112,12 +114,32 @@ def proxy(plan: Plan) -> Finding:
     return Finding(plan.proxy.label, Level.OK, f"{version} at {binary}")
 
 
+def attached(plan: Plan, where: AttachLabPlan) -> Iterator[Finding]:
+    """Look for the proxy and the backends that somebody else runs; a run waits a while for one that does not run yet."""
+    from soak.lab.attachments import missing_now  # noqa: PLC0415 - its libraries are for those who attach
+
+    try:
+        missing = asyncio.run(missing_now(where, SystemClock()))
+    except SoakError as error:
+        yield Finding("attach", Level.BLOCK, str(error))
+        return
+    for text in missing:
+        yield Finding(
+            "attach", Level.WARN, f"{text}; a run waits {format_duration(plan.lab.start_timeout)} for it"
+        )
+    if not missing:
+        count = len(where.backends)
+        text = f"{plan.proxy.label} and {count} backend{'s' if count > 1 else ''} of somebody else run"
+        yield Finding("attach", Level.OK, text)
+
+
 def able(plan: Plan) -> Iterator[Finding]:
     """Say what the proxy and the lab can and cannot do, that nobody has tried a plan, and what was left out of a preset."""
     declared = None
     with suppress(SoakError):  # what is wrong with the binary is the word of the look before
         known = adapter_of(plan.proxy)
-        declared = abilities_of(known, known.find_binary(plan.proxy.binary))
+        if plan.lab.attach is None:  # a binary of somebody else's may not be on this host
+            declared = abilities_of(known, known.find_binary(plan.proxy.binary))
     found = abilities(plan, declared)
     yield Finding("abilities", Level.OK, "; ".join(in_words(plan, found)))
     yield from (Finding(name, Level.WARN, text) for name, text in warnings_of(plan))
@@ -164,7 +186,7 @@ def open_files(plan: Plan, limits: OpenFiles = raise_open_files) -> Finding:
 def ports(plan: Plan, proc: Path = Path("/proc/sys/net/ipv4")) -> Iterator[Finding]:
     """Bind loopback, the fixed port if there is one, and compare new connections with the ports there are."""
     try:
-        _bind(0)
+        _bind("127.0.0.1", 0)
     except OSError as error:
         yield Finding(
             "ports", Level.BLOCK, f"cannot listen on 127.0.0.1: {error.strerror}; is loopback up ('ip link')?"
@@ -172,12 +194,12 @@ def ports(plan: Plan, proc: Path = Path("/proc/sys/net/ipv4")) -> Iterator[Findi
         return
     if plan.http_port:
         try:
-            _bind(plan.http_port)
+            _bind(plan.http_host, plan.http_port)
         except OSError as error:
             yield Finding(
                 "ports",
                 Level.BLOCK,
-                f"cannot listen on http_port {plan.http_port}: {error.strerror}; use another one, or 0 for any",
+                f"cannot listen on {plan.http_host}, http_port {plan.http_port}: {error.strerror}; use another one, or 0 for any",
             )
             return
     low, high = map(int, (proc / "ip_local_port_range").read_text().split())
@@ -197,10 +219,10 @@ def ports(plan: Plan, proc: Path = Path("/proc/sys/net/ipv4")) -> Iterator[Findi
     yield Finding("ports", Level.OK, f"{count:,} local ports, {new:,.0f} new connections a second")
 
 
-def _bind(port: int) -> None:
+def _bind(host: str, port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", port))
+        probe.bind((host, port))
         probe.listen()
 
 

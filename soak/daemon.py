@@ -237,6 +237,8 @@ class Daemon:
         )
         self._pages = Pages(
             port=self._plan.http_port,
+            host=self._plan.http_host,
+            names=self._plan.http_names,
             metrics=self._metrics.render,
             status=self.status,
             problems=self._problems,

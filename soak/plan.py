@@ -333,5 +333,13 @@ class Plan(Frozen):
     http_port: int = Field(
         0, ge=0, le=65535, description="Port of the read-only pages on 127.0.0.1; 0: any free one."
     )
+    http_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address that the pages listen on. They are read-only, but whoever reaches another one may read them.",
+    )
+    http_names: tuple[str, ...] = Field(
+        (), description="Further names that a request for the pages may ask for in its Host header."
+    )
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)

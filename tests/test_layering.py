@@ -164,7 +164,17 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.plan",
         "soak.rundir",
     ),
-    "soak.check": ("soak.abilities", "soak.clock", "soak.errors", "soak.plan", "soak.proxies", "soak.rundir", "soak.runs"),
+    "soak.check": (
+        "soak.abilities",
+        "soak.clock",
+        "soak.errors",
+        "soak.lab.attachments",
+        "soak.labplan",
+        "soak.plan",
+        "soak.proxies",
+        "soak.rundir",
+        "soak.runs",
+    ),
     "soak.liveview": ("soak.model", "soak.plan", "soak.status"),
     # the composition root and the command line wire everything
     "soak": (),

@@ -96,6 +96,15 @@ async def until_all_run(attachments: Attachments, clock: Clock, timeout_s: float
         await clock.sleep(_POLL_S)
 
 
+async def missing_now(plan: AttachLabPlan, clock: Clock) -> list[str]:
+    """Return a sentence for each that does not run at present. Raises ``LabError`` when the engine cannot be reached."""
+    attachments = await attachments_of(RunDir(Path("/nowhere")), plan, clock)
+    try:
+        return (await _look(attachments))[1]
+    finally:
+        attachments.close()
+
+
 async def _look(attachments: Attachments) -> tuple[dict[str, Identity], list[str]]:
     known: dict[str, Identity] = {}
     missing: list[str] = []

@@ -26,6 +26,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost")
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - told apart, not bound
 _METHODS = (hdrs.METH_GET, hdrs.METH_HEAD)
 
 
@@ -53,8 +54,8 @@ class Pages:
 
     @property
     def url(self) -> str:
-        """Base URL, without a slash at its end. Known after ``start``."""
-        return f"http://{self._host}:{self._port}"
+        """Base URL, without a slash at its end. Known after ``start``. One for this host when they listen on every address."""
+        return f"http://{_LOOPBACK_NAMES[0] if self._host in _EVERY_ADDRESS else self._host}:{self._port}"
 
     async def start(self) -> None:
         """Bind and serve; port 0 takes any free one. Raises ``SoakError`` naming the port when it is taken."""

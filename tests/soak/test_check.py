@@ -113,7 +113,7 @@ def test_a_taken_port_is_named():
 def test_no_loopback_is_a_blocker(monkeypatch):
     """Nothing of the lab could listen."""
 
-    def dead(_port):
+    def dead(_host, _port):
         raise OSError(99, "Cannot assign requested address")
 
     monkeypatch.setattr(check, "_bind", dead)
@@ -223,3 +223,22 @@ def test_what_the_proxy_can_is_shown():
     (found,) = check.able(plan())
     assert Level.OK is found.level
     assert found.text.startswith("nginx can cert_rotate, h2, marker, ")
+
+
+def test_what_is_to_be_attached_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One that does not run yet is a warning, for a run waits; an engine that is away is in the way."""
+    proxy = {"directory": str(tmp_path), "http_port": 1, "https_port": 2, "pid_file": "/no/such.pid"}
+    backend = {"host": "127.0.0.1", "port": 3, "pid_file": "/no/b1.pid", "start": ["b1"]}
+    section = {"kind": "attach", "attach": {"proxy": proxy, "backends": [backend]}}
+    wanted = Plan.model_validate({"lab": section})
+    assert wanted.lab.attach is not None
+    found = list(check.attached(wanted, wanted.lab.attach))
+    assert [Level.WARN] * 2 == [one.level for one in found]
+    assert "proxy does not run: the pid file /no/such.pid" in found[0].text
+    assert found[1].text.endswith("a run waits 15s for it")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such.sock")
+    containers = {"run": "x", "proxy": proxy | {"pid_file": None}, "backends": [{"host": "h", "port": 1}]}
+    wanted = Plan.model_validate({"lab": {"kind": "attach", "attach": containers}})
+    assert wanted.lab.attach is not None
+    (away,) = check.attached(wanted, wanted.lab.attach)
+    assert (Level.BLOCK, True) == (away.level, "no container engine answers" in away.text)

@@ -156,6 +156,19 @@ async def test_further_names_may_be_allowed(health):
     await pages.close()
 
 
+async def test_on_every_address_the_url_is_one_of_this_host(health):
+    """Nobody can open http://0.0.0.0; other names are still refused."""
+    pages = Pages(
+        port=0, metrics=lambda: (EXPOSITION, TEXT), status=status_of_a_run, problems=list, host="0.0.0.0"
+    )
+    await pages.start()
+    port = int(pages.url.rpartition(":")[2])
+    assert f"http://127.0.0.1:{port}" == pages.url
+    assert 200 == await raw_status(port, f"Host: 127.0.0.1:{port}")
+    assert 421 == await raw_status(port, f"Host: evil.example:{port}")
+    await pages.close()
+
+
 async def test_taken_port_is_one_sentence():
     """The port and the way out are named; nothing is left listening."""
     with socket.socket() as taken:
