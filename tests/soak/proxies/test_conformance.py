@@ -48,6 +48,7 @@ TEXT = 1
 UNMARKED_UPGRADES = {
     "rocky": "it lets nobody see the origin's answer to an upgrade",
     "traefik": "it hands the origin's 101 on as it is, past its header middleware",
+    "varnish": "a websocket is piped: the origin's 101 passes as the bytes that it is",
 }
 """Proxies that cannot put the generation on the answer that opens a websocket, and why."""
 CUT_UPGRADES = {"node": "pm2 replaces two workers one after the other and kills what is left of the old one"}
