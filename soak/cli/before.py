@@ -46,9 +46,12 @@ def faults(
       soak faults --proxy caddy --json
       soak faults --preset bouine
     """
-    from soak.abilities import abilities, in_words, lacking  # noqa: PLC0415 - keeps --help quick
+    from chaos.fault import TakesParams  # noqa: PLC0415 - keeps --help quick
+    from soak.abilities import abilities, in_words, lacking  # noqa: PLC0415
     from soak.planfile import Overrides, load_plan  # noqa: PLC0415
     from soak.planrules import known_faults, known_targets  # noqa: PLC0415
+    from soak.proxies.base import reload_kinds_of  # noqa: PLC0415
+    from soak.proxies.catalog import adapter_of  # noqa: PLC0415
 
     plan = load_plan(plan_file, preset, Overrides(proxy=proxy, lab=lab))
     found = abilities(plan)
@@ -65,10 +68,12 @@ def faults(
                 "supported": not lacks,
                 "lacking": lacks,
                 "summary": fault.summary,
+                "params": dict(fault.params) if isinstance(fault, TakesParams) else {},
             }
         )
+    kinds = reload_kinds_of(adapter_of(plan.proxy))
     if as_json:
-        who = {"proxy": plan.proxy.label, "lab": plan.lab.kind}
+        who = {"proxy": plan.proxy.label, "lab": plan.lab.kind, "reload_kinds": kinds}
         click.echo(json.dumps({**who, "abilities": [asdict(one) for one in found], "faults": rows}, indent=2))
         return EXIT_PASS
     table = _table("fault", "shape", "targets", "holds", f"with {plan.proxy.label}", "what it does")
@@ -79,9 +84,17 @@ def faults(
             row["name"], row["shape"], ", ".join(row["targets"]) or "-", holds, supported, row["summary"]
         )
     stdout_console().print(table)
-    for line in in_words(plan, found):
+    for line in (*in_words(plan, found), *_kinds_in_words(plan.proxy.label, kinds)):
         click.echo(line)
     return EXIT_PASS
+
+
+def _kinds_in_words(proxy: str, kinds: Sequence[str]) -> list[str]:
+    """Say how a proxy with more than one kind of reload is usually reloaded, and how to ask for another."""
+    if len(kinds) < 2:
+        return []
+    others = " or ".join(f"kind={kind}" for kind in kinds[1:])
+    return [f"a reload of {proxy} is of kind {kinds[0]}, unless params or --param say {others}"]
 
 
 @click.command(cls=SoakCommand)

@@ -57,6 +57,17 @@ def test_a_plan_and_a_check_say_what_the_proxy_cannot_and_that_nobody_tried_it(s
     )
 
 
+def test_kinds_of_reload_are_listed(soak):
+    """The usual one, and how to ask for another; as JSON beside what each fault takes."""
+    told = soak("faults", "--proxy", "envoy").stdout.splitlines()
+    assert "a reload of envoy is of kind routing, unless params or --param say kind=full" in told
+    assert not any("of kind" in line for line in soak("faults", "--proxy", "caddy").stdout.splitlines())
+    found = json.loads(soak("faults", "--proxy", "haproxy", "--json").stdout)
+    assert ["full", "routing"] == found["reload_kinds"]
+    takes = {row["name"]: list(row["params"]) for row in found["faults"]}
+    assert (["kind"], []) == (takes["reload"], takes["noop"])
+
+
 def test_faults_of_an_unknown_proxy_are_refused(soak):
     """With the nearest."""
     result = soak("faults", "--proxy", "ngnix")
