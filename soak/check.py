@@ -20,7 +20,7 @@ from time import CLOCK_MONOTONIC, clock_getres
 
 import psutil
 
-from soak.abilities import abilities, in_words, warnings_of
+from soak.abilities import abilities, in_words, needed_by, warnings_of
 from soak.clock import Clock, SystemClock, iso_utc
 from soak.errors import PlanError, SoakError
 from soak.labplan import AttachLabPlan
@@ -143,6 +143,10 @@ def able(plan: Plan) -> Iterator[Finding]:
     found = abilities(plan, declared)
     yield Finding("abilities", Level.OK, "; ".join(in_words(plan, found)))
     yield from (Finding(name, Level.WARN, text) for name, text in warnings_of(plan))
+    for one in plan.traffic.classes:
+        if declared is not None and (needed := needed_by(one)) is not None and needed not in declared:
+            text = f"{one.name} needs {needed}, without which this {plan.proxy.label} was built; use another binary"
+            yield Finding(plan.proxy.label, Level.BLOCK, text)
 
 
 def raise_open_files() -> tuple[int, int]:

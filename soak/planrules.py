@@ -15,7 +15,7 @@ from soak.abilities import lacking, unable, why_not
 from soak.errors import nearest
 from soak.plan import FaultSeriesPlan, Plan, format_duration
 from soak.proxies.base import Capability, supported_by
-from soak.proxies.catalog import adapters
+from soak.proxies.catalog import adapter_of, adapters
 from soak.yamlfile import KeyPath
 
 MIN_PERIOD_S = 1.0
@@ -122,7 +122,7 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
 
 def _traffic_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
     for i, one in enumerate(plan.traffic.classes):
-        if one.through == "l4" and Capability.TCP not in adapters()[plan.proxy.kind].capabilities:
+        if one.through == "l4" and Capability.TCP not in adapter_of(plan.proxy).capabilities:
             yield (
                 ("traffic", "classes", i, "through"),
                 (
@@ -142,9 +142,7 @@ def _series_rules(
             (*path, "fault"),
             f"{where}.fault: {fault.name} needs {needed}, and {why_not(plan, lacks)}; remove it",
         )
-    elif refusal := refused_params(
-        fault, series.params, supported_by(adapters()[plan.proxy.kind]).__contains__
-    ):
+    elif refusal := refused_params(fault, series.params, supported_by(adapter_of(plan.proxy)).__contains__):
         yield ((*path, "params"), f"{where}.params: {refusal}")
     if series.every < MIN_PERIOD_S:
         yield (

