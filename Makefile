@@ -1,5 +1,5 @@
 # make soak                     two minutes at 1,000 req/s against a real nginx, with chaos, then the verdict
-# make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy, traefik, envoy, node, rocky
+# make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy, traefik, envoy, node, rocky, varnish
 # make soak ARGS="--minutes 10" the same with other flags of 'soak start'
 # make test                     everything: lint, types, tests, coverage
 # make lint                     ruff and mypy alone
@@ -24,13 +24,13 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool docker node nginx-debian bench dashboard
+.PHONY: soak test lint clean install promtool docker node nginx-debian varnish bench dashboard
 
 # nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
 soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
 	@$(BIN)/soak start --preset quick --proxy $(PROXY) $(ARGS)
 
-test: $(VENV)/.installed-dev promtool docker node nginx-debian lint
+test: $(VENV)/.installed-dev promtool docker node nginx-debian varnish lint
 	@rm -f .coverage .coverage.*
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
 
@@ -74,6 +74,13 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt $(VENV)/.installed
 $(addprefix $(VENV)/.installed-,node node-tcp rocky): $(VENV)/.installed .ci/node $(wildcard soak/proxies/node/*/package-lock.json)
 	@.ci/node $(VENV) $(@:$(VENV)/.installed-%=%)
 	@touch $@
+
+# Not a package of Python's: asked for each time, which costs nothing once it is there.
+$(VENV)/.installed-varnish: $(VENV)/.installed varnish
+	@:
+
+varnish:
+	@.ci/varnish
 
 promtool: $(VENV)/.installed-dev
 	@.ci/promtool $(BIN)
