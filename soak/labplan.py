@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from soak.plantypes import Duration, Frozen
+from soak.plantypes import Duration, Frozen, Size
 
+ORIGIN_IMAGE = "soakd:latest"
+"""What ``docker build -t soakd .`` makes."""
 Port = Field(ge=1, le=65_535)
 
 
@@ -87,12 +90,44 @@ class AttachLabPlan(Frozen):
         return self
 
 
+class DockerLabPlan(Frozen):
+    """Containers that soak makes and removes: one proxy, and origins of soak's own image."""
+
+    host: str | None = Field(
+        None,
+        min_length=1,
+        description="The engine: a URL or the path of its socket; default: DOCKER_HOST, else /var/run/docker.sock. "
+        "It must be on this host.",
+    )
+    proxy_image: str | None = Field(
+        default_factory=lambda: os.environ.get("SOAK_PROXY_IMAGE") or None,
+        min_length=1,
+        description="Image of the proxy; default: SOAK_PROXY_IMAGE, else the official one, pinned.",
+    )
+    origin_image: str = Field(
+        default_factory=lambda: os.environ.get("SOAK_ORIGIN_IMAGE") or ORIGIN_IMAGE,
+        min_length=1,
+        description="Image with soak and its Python; default: SOAK_ORIGIN_IMAGE, else the one that 'docker build' makes.",
+    )
+    cpus: float = Field(2.0, ge=0, le=1024, description="CPUs that the proxy may use; 0: all.")
+    memory: Size = Field(1024**3, description="Memory that the proxy may use; 0: all.")
+    publish: str = Field("127.0.0.1", min_length=1, description="Address of this host that leads to the proxy.")
+    reach: Literal["address", "published"] = Field(
+        "address",
+        description="How the load reaches the proxy: at its own address in the network, or through the published port, "
+        "behind which the engine has a relay of its own on loopback.",
+    )
+
+
 class LabPlan(Frozen):
     """Where the system under test runs."""
 
-    kind: Literal["local", "attach"] = "local"
+    kind: Literal["local", "docker", "attach"] = "local"
     backends: int = Field(3, ge=1, le=64, description="How many origins stand behind the proxy: b1, b2, ...")
     start_timeout: Duration = Field(15.0, gt=0, description="How long the lab may take to come up.")
+    docker: DockerLabPlan | None = Field(
+        None, description="For kind docker: images and limits, where they are not the usual ones."
+    )
     attach: AttachLabPlan | None = Field(
         None, description="For kind attach: the proxy and the backends that somebody else runs."
     )
@@ -107,8 +142,18 @@ class LabPlan(Frozen):
                 return {**value, "backends": len(listed)}
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _say_images(cls, value: Any) -> Any:
+        """Spell out what kind docker takes from its defaults and the environment, so that a saved plan says it."""
+        if isinstance(value, dict) and value.get("kind") == "docker" and value.get("docker") is None:
+            return {**value, "docker": {}}
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> LabPlan:
+        if self.docker is not None and self.kind != "docker":
+            raise ValueError(f"the section 'docker' is for kind docker, not for kind {self.kind}")
         if self.kind == "attach" and self.attach is None:
             raise ValueError(
                 "kind attach needs the section 'attach': the proxy and the backends that somebody else runs; "

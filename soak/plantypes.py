@@ -58,6 +58,34 @@ Duration = Annotated[
 ]
 """Seconds as a float; spelled ``15m`` in YAML."""
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_UNIT_BYTES = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+
+def parse_size(value: object) -> int:
+    """Return bytes for ``"512MiB"``, ``"1g"``, or a plain number of bytes. Raises ``ValueError`` with the value and the rule."""
+    found = None if isinstance(value, bool) else _SIZE.fullmatch(str(value).strip())
+    if found is None:
+        raise ValueError(f"{value!r} is not a size; write it like 512MiB or 1GiB")
+    return int(float(found[1]) * _UNIT_BYTES.get((found[2] or "").lower(), 1))
+
+
+def format_size(size: int) -> str:
+    """Return the shortest exact spelling: ``1073741824`` -> ``"1GiB"``."""
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(format_size, return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["512MiB", "1GiB"]}),
+]
+"""Bytes as an integer; spelled ``1GiB`` in YAML."""
+
 Share = Annotated[float, Field(gt=0, le=1)]
 
 

@@ -160,6 +160,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.clock",
         "soak.errors",
         "soak.lab.attachstate",
+        "soak.lab.dockerstate",
         "soak.lab.sweep",
         "soak.plan",
         "soak.rundir",

@@ -7,7 +7,7 @@ from soak.lab.base import Lab, OnEvent
 from soak.plan import Plan
 from soak.rundir import RunDir
 
-LABS = ("local", "attach")
+LABS = ("local", "docker", "attach")
 """Names of the labs, as in ``lab.kind`` of a plan."""
 
 
@@ -18,6 +18,10 @@ def lab_of(run: RunDir, plan: Plan, *, on_event: OnEvent) -> Lab:
         from soak.lab.local import LocalLab  # noqa: PLC0415 - a lab's libraries are loaded only when it is used
 
         return LocalLab(run, plan, on_event=on_event, routes=routes)
+    if plan.lab.kind == "docker":
+        from soak.lab.docker import DockerLab  # noqa: PLC0415 - same
+
+        return DockerLab(run, plan, on_event=on_event, routes=routes)
     if plan.lab.kind == "attach":
         from soak.lab.attach import AttachLab  # noqa: PLC0415 - same
 

@@ -107,7 +107,9 @@ class ContainerSpec:
     binds: Mapping[Path, str] = field(default_factory=dict)
     """Directories of this host, by where the container sees them; writable."""
     ports: Mapping[int, int] = field(default_factory=dict)
-    """Its TCP ports, by the port of 127.0.0.1 that leads there: ``{host: container}``."""
+    """Its TCP ports, by the port of this host that leads there: ``{host: container}``."""
+    publish: str = "127.0.0.1"
+    """The address of this host on which they are."""
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str = "/"
     user: str = ""

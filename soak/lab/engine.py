@@ -46,7 +46,8 @@ OLDEST_API = "1.41"
 """Docker 20.10. An older one has no counters without sampling."""
 _THREADS = 6
 _TIMEOUT_S = 15.0
-_LOG_BYTES = 16_000
+_LOG_BYTES = 256 * 1024
+_ALL_LINES = 10_000
 
 T = TypeVar("T")
 
@@ -177,7 +178,7 @@ class Engine:
                 lambda: self._client.wait(container, timeout=timeout_s),
                 timeout_s,
             )
-            return Ran(int(ended["StatusCode"]), await self.logs(container))
+            return Ran(int(ended["StatusCode"]), await self.logs(container, tail=_ALL_LINES))
         finally:
             await asyncio.shield(self.remove(container))
 
@@ -375,7 +376,7 @@ def _create(client: Any, spec: ContainerSpec) -> str:
         limits["ulimits"] = [files]
     host = client.create_host_config(
         binds=[f"{here}:{there}:rw" for here, there in spec.binds.items()],
-        port_bindings={f"{inside}/tcp": ("127.0.0.1", here) for here, inside in spec.ports.items()},
+        port_bindings={f"{inside}/tcp": (spec.publish, here) for here, inside in spec.ports.items()},
         log_config=docker.types.LogConfig(type="json-file", config={"max-size": "8m", "max-file": "2"}),
         network_mode=spec.network or "none",
         security_opt=["no-new-privileges"],
@@ -414,7 +415,8 @@ def _counted(client: Any, container: str) -> Counters:
     cpu = (seen.get("cpu_stats") or {}).get("cpu_usage") or {}
     memory = (seen.get("memory_stats") or {}).get("stats") or {}
     rss = memory.get("total_rss", memory.get("anon", 0))
-    return Counters(cpu.get("total_usage", 0) / 1e9, int(rss), 0)
+    held = (seen.get("cpu_stats") or {}).get("throttling_data") or {}
+    return Counters(cpu.get("total_usage", 0) / 1e9, int(rss), 0, held.get("throttled_time", 0) / 1e9)
 
 
 def _short(name: str) -> str:

@@ -310,6 +310,25 @@ class StopsGracefully(Protocol):
     """How long it may take; what is left then is ended as in every lab."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """How a proxy is run from its official image."""
+
+    image: str
+    """The image, pinned."""
+    directory: str
+    """Where the image expects the configuration; the lab mounts its own there. Its parent is the working directory."""
+    binary: str
+    """The program in the image; the image's entrypoint is not used."""
+
+
+@runtime_checkable
+class RunsInContainer(Protocol):
+    """An adapter whose proxy has an image. Its paths and its socket are in ``ContainerFacts.directory``, on both sides."""
+
+    container: ContainerFacts
+
+
 @runtime_checkable
 class NeedsPorts(Protocol):
     """An adapter whose proxy listens on more than the two ports for traffic."""

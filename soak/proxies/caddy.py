@@ -22,6 +22,7 @@ from soak.proxies.base import (
     METRICS_PORT,
     ROUTE_HEADER,
     Capability,
+    ContainerFacts,
     MetricsFormat,
     ProcessRole,
     ProxyModel,
@@ -138,6 +139,7 @@ class CaddyAdapter:
     """
 
     name = "caddy"
+    container = ContainerFacts("caddy:2.11.7", "/etc/caddy", "caddy")
     capabilities = frozenset(
         {
             Capability.RELOAD,

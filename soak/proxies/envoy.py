@@ -35,6 +35,7 @@ from soak.proxies.base import (
     ROUTE_HEADER,
     BackendAddress,
     Capability,
+    ContainerFacts,
     MetricsFormat,
     ProcessRole,
     ProxyModel,
@@ -77,6 +78,7 @@ class EnvoyAdapter:
     """
 
     name = "envoy"
+    container = ContainerFacts("envoyproxy/envoy:v1.40.0", "/etc/envoy", "envoy")
     capabilities = frozenset(
         {
             Capability.RELOAD,

@@ -24,6 +24,7 @@ from soak.proxies.base import (
     METRICS_PORT,
     ROUTE_HEADER,
     Capability,
+    ContainerFacts,
     MetricsFormat,
     ProcessRole,
     ProxyModel,
@@ -128,6 +129,7 @@ class HaproxyAdapter:
     """
 
     name = "haproxy"
+    container = ContainerFacts("haproxy:2.8.25", "/usr/local/etc/haproxy", "haproxy")
     capabilities = frozenset(
         {
             Capability.RELOAD,

@@ -23,6 +23,7 @@ from soak.proxies.base import (
     METRICS_PORT,
     ROUTE_HEADER,
     Capability,
+    ContainerFacts,
     MetricsFormat,
     ProcessRole,
     ProxyModel,
@@ -193,6 +194,7 @@ class NginxAdapter:
     """
 
     name = "nginx"
+    container = ContainerFacts("nginx:1.31.3", "/etc/nginx", "nginx")
     capabilities = frozenset(
         {
             Capability.RELOAD,

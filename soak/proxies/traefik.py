@@ -23,6 +23,7 @@ from soak.proxies.base import (
     ROUTE_HEADER,
     BackendAddress,
     Capability,
+    ContainerFacts,
     MetricsFormat,
     ProcessRole,
     ProxyModel,
@@ -54,6 +55,7 @@ class TraefikAdapter:
     """
 
     name = "traefik"
+    container = ContainerFacts("traefik:v3.7.15", "/etc/traefik", "traefik")
     capabilities = frozenset(
         {
             Capability.RELOAD,

@@ -1,10 +1,11 @@
 """A container engine of the tests' own: one private ``dockerd`` with its own socket, directories and address pool.
 
-It changes nothing of the machine (no iptables rules, no default bridge, no forwarding) and leaves nothing on it: no process,
+It has no default bridge, forwards nothing and adds one rule to iptables for as long as it lives, and leaves nothing on it: no process,
 mount, network interface or control group. It goes, too, when the tests are killed.
 """
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -42,7 +43,11 @@ class Dockerd:
         self.host = f"unix://{self.socket}"
         self.log = self.home / "dockerd.log"
         self._group = f"soak-{self.home.name}"
+        self._pool = (
+            f"10.{random.SystemRandom().randrange(200, 250)}.0.0/16"  # another session's engine draws another
+        )
         self._process: subprocess.Popen[bytes] | None = None
+        self._open = False
 
     def start(self) -> None:
         """Start it and return once it answers. Raises ``RuntimeError`` with its words."""
@@ -57,7 +62,7 @@ class Dockerd:
             "--ip-forward=false",
             "--ip-masq=false",
         ]
-        command += ["--default-address-pool", "base=10.213.0.0/16,size=24", "--log-level", "warn"]
+        command += ["--default-address-pool", f"base={self._pool},size=24", "--log-level", "warn"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -67,6 +72,7 @@ class Dockerd:
                 env={**os.environ, "PATH": _PATH},
                 start_new_session=True,
             )
+        self._let_through(wanted=True)
         deadline = time.monotonic() + _START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -93,6 +99,7 @@ class Dockerd:
         try:
             self.end()
         finally:
+            self._let_through(wanted=False)
             self._end_shims()
             for mount in reversed(self.mounts()):
                 subprocess.run(["umount", "-l", mount], check=False)
@@ -105,6 +112,15 @@ class Dockerd:
         """Return what is mounted in its directories."""
         rows = (line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines())
         return [row[1] for row in rows if row[1].startswith(f"{self.home}/")]
+
+    def _let_through(self, *, wanted: bool) -> None:
+        """Let containers of this engine reach each other where another engine has closed all bridges of the machine."""
+        if wanted is not self._open:
+            rule = ["FORWARD", "-s", self._pool, "-d", self._pool, "-j", "ACCEPT"]
+            subprocess.run(
+                ["iptables", "-w", "-I" if wanted else "-D", *rule], check=False, env={"PATH": _PATH}
+            )
+            self._open = wanted
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as caller:

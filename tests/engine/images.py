@@ -4,6 +4,7 @@ An image is a tar of one program with the libraries that ``ldd`` names, made in 
 tree with the Python that runs the tests.
 """
 
+import compileall
 import importlib
 import io
 import os
@@ -31,7 +32,7 @@ _PLACES = {
 }
 """Where the official images have the binary."""
 _SKIPPED = re.compile(
-    r"(^|/)(__pycache__|test|tests|idlelib|ensurepip|site-packages|tkinter|lib2to3|config-[^/]*)(/|$)|\.a$"
+    r"(^|/)(test|tests|idlelib|ensurepip|site-packages|tkinter|lib2to3|config-[^/]*)(/|$)|\.a$"
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -119,6 +120,7 @@ class Rootfs:
         self._directory(str(Path(place).parent), 0o755)
         info = tarfile.TarInfo(place)
         info.size, info.mode = path.stat().st_size, mode
+        info.mtime = int(path.stat().st_mtime)  # compiled modules are believed by it
         with path.open("rb") as file:
             self._tar.addfile(info, file)
 
@@ -138,17 +140,18 @@ def import_origin(engine: Dockerd) -> str:
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         rootfs.program(Path(sys.executable).resolve(), f"{base}/bin/{version}")
         rootfs.link("usr/local/bin/python3", f"{base}/bin/{version}")
+        compileall.compile_dir(str(ROOT / "soak"), quiet=2)  # else every start of an origin compiles anew
         standard = Path(sysconfig.get_path("stdlib"))
         rootfs.tree(standard, str(standard), lambda name: not _SKIPPED.search(name))
         packages = Path(sysconfig.get_path("platlib"))
         wanted = {f"{name}{end}" for name in _packages_of_the_origin() for end in ("", ".py")}
         for part in sorted(wanted):
             if (packages / part).is_dir():
-                rootfs.tree(packages / part, f"/app/lib/{part}", lambda name: "__pycache__" not in name)
+                rootfs.tree(packages / part, f"/app/lib/{part}")
             elif (packages / part).is_file():
                 rootfs.file(packages / part, f"app/lib/{part}", 0o644)
         for name in ("soak", "chaos", "certs"):
-            rootfs.tree(ROOT / name, f"/app/{name}", lambda name: "__pycache__" not in name)
+            rootfs.tree(ROOT / name, f"/app/{name}")
 
     path = f"/usr/local/bin:{_PATH}"
     return _import(engine, ORIGIN_IMAGE, fill, {"PATH": path, "PYTHONPATH": "/app:/app/lib"})
