@@ -56,7 +56,7 @@ function onRequest (req, res) {
   const { route, tried } = prepare(req)
   res.setHeader(GENERATION, generation)
   if (route) res.setHeader(ROUTE, route)
-  if (closing) res.once('close', () => setImmediate(closeIdle))
+  res.once('close', () => closing && setImmediate(closeIdle)) // its head may have promised to keep the connection
   const step = (i) => (i < middleware.length ? middleware[i](req, res, () => step(i + 1)) : forward(req, res, tried))
   step(0)
 }
