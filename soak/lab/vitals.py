@@ -54,7 +54,7 @@ def pids_of(subject: Subject) -> list[int]:
 def look(subject: Subject, at_s: float) -> Vital:
     """Look at one subject now. A dead one is all zeroes. Some milliseconds: not for the event loop."""
     tell = _teller(subject, pids := pids_of(subject))
-    readings = [r for pid in pids if (r := _read(pid, tell)) is not None]
+    readings = [r for pid in pids if (r := _read(pid, tell, with_ended=subject.tree)) is not None]
     roles = Counter(reading.role.value for reading in readings)
     return Vital(
         at_s=at_s,
@@ -87,14 +87,18 @@ def executables_of(subject: Subject) -> list[str]:
     return sorted(found - {""})
 
 
-def _read(pid: int, tell: Callable[[psutil.Process], ProcessRole]) -> _Reading | None:
+def _read(
+    pid: int, tell: Callable[[psutil.Process], ProcessRole], *, with_ended: bool = False
+) -> _Reading | None:
+    """Read one process. ``with_ended`` counts the time of its children that have ended: replaced workers take none along."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             cpu = process.cpu_times()
-            return _Reading(
-                process.memory_info().rss, cpu.user + cpu.system, process.num_fds(), tell(process)
-            )
+            cpu_s = cpu.user + cpu.system
+            if with_ended:
+                cpu_s += cpu.children_user + cpu.children_system
+            return _Reading(process.memory_info().rss, cpu_s, process.num_fds(), tell(process))
     except psutil.Error:
         return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from chaos.model import FaultRecord
@@ -54,6 +55,7 @@ def build_report(
         "faults": [_fault(facts, f) for f in facts.faults],
         "certificates": _certificates(facts.certificates, facts.sightings),
         "vitals": _vitals(facts),
+        "proxy_cpu": _proxy_cpu(facts),
         "drift": _drift(facts),
         "unwell": _unwell(facts),
         "self": {**_self(facts), **_priority(reader)},
@@ -276,6 +278,20 @@ def _vitals(f: RunFacts) -> dict[str, Any]:
             "significant": trend.significant,
         }
     return out
+
+
+def _proxy_cpu(f: RunFacts) -> dict[str, Any]:
+    """Return what the proxy used between the first look at it and the last; a restart only loses what lay between two looks."""
+    if len(f.vitals) < 2 or f.elapsed_s <= 0:
+        return {"seconds": None, "cores": None, "us_per_request": None}
+    used_s = sum(max(0.0, new.cpu_s - old.cpu_s) for old, new in pairwise(f.vitals))
+    span_s = f.vitals[-1].at_s - f.vitals[0].at_s
+    requests = sum(t.sent for t in f.totals) * span_s / f.elapsed_s
+    return {
+        "seconds": used_s,
+        "cores": used_s / span_s if span_s > 0 else None,
+        "us_per_request": used_s / requests * 1e6 if requests else None,
+    }
 
 
 def _drift(f: RunFacts) -> dict[str, Any]:

@@ -36,6 +36,21 @@ def test_one_process_is_what_psutil_says_of_it():
     assert 0 < vital.cpu_s <= sum(process.cpu_times()[:2]) + 1
 
 
+async def test_time_of_workers_that_have_ended_stays_with_their_tree():
+    """A reload that replaces workers must not look like CPU given back; one process alone answers for itself."""
+    burn = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.3: pass'"
+    process = subprocess.Popen(["/bin/sh", "-c", f"{burn}; exec sleep 60"], start_new_session=True)
+    try:
+        row = row_of(process.pid)
+        assert row is not None
+        await until(lambda: psutil.Process(process.pid).cmdline() == ["sleep", "60"])
+        assert 0.2 < look(Subject("proxy", row.identity, tree=True), 1.0).cpu_s
+        assert 0.2 > look(Subject("origin", row.identity), 1.0).cpu_s
+    finally:
+        process.kill()
+        process.wait()
+
+
 async def test_a_tree_is_summed_and_old_workers_are_counted():
     """Each process of the session counts; roles come from the command line."""
     process = subprocess.Popen(["/bin/sh", "-c", "sleep 61 & sleep 62 & wait"], start_new_session=True)

@@ -68,7 +68,7 @@ def test_the_keys_are_those_of_the_contract(built):
             "faults",
             "certificates",
         ),
-        *("vitals", "self"),
+        *("vitals", "proxy_cpu", "self"),
     } <= set(built)
     assert 1 == built["schema"]
     assert {"id", "started_at", "seconds", "seed", "proxy", "proxy_version", "lab", "rate"} <= set(
@@ -100,6 +100,10 @@ def test_the_keys_are_those_of_the_contract(built):
     assert {"serial", "installed_s", "first_seen_s", "old_last_seen_s"} <= set(built["certificates"][0])
     assert {"rss_bytes", "fds", "processes"} == set(built["vitals"])
     assert {"first", "last", "slope_per_h"} <= set(built["vitals"]["fds"])
+    assert pytest.approx(0.1) == built["proxy_cpu"]["cores"]
+    assert pytest.approx(8.5) == built["proxy_cpu"]["seconds"]
+    sent_a_second = built["load"]["sent"] / built["run"]["seconds"]
+    assert pytest.approx(1e5 / sent_a_second) == built["proxy_cpu"]["us_per_request"]
     assert {"cpu_s", "rss_bytes", "cpu_us_per_request"} <= set(built["self"])
 
 
