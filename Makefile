@@ -24,13 +24,13 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool docker node nginx-debian varnish bench dashboard
+.PHONY: soak test lint clean install promtool docker compose node nginx-debian varnish bench dashboard
 
 # nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
 soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
 	@$(BIN)/soak start --preset quick --proxy $(PROXY) $(ARGS)
 
-test: $(VENV)/.installed-dev promtool docker node nginx-debian varnish lint
+test: $(VENV)/.installed-dev promtool docker compose node nginx-debian varnish lint
 	@rm -f .coverage .coverage.*
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
 
@@ -93,6 +93,9 @@ node: $(VENV)/.installed-dev
 
 docker:
 	@.ci/docker
+
+compose: docker
+	@.ci/compose
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -30,7 +30,7 @@ def render(*, load: Callable[[], Plan], force: bool, as_json: bool) -> int:
 
     Examples:
       soak render mine.yaml
-      soak render --preset compose --proxy haproxy
+      soak render mine.yaml --proxy haproxy
     """
     from soak.lab.rendering import render_first  # noqa: PLC0415 - keeps --help quick
 
