@@ -8,7 +8,9 @@ end: a bucket index is a plain integer, and the exact maximum is kept beside the
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections.abc import Iterable, Mapping
+from itertools import compress
 
 UNIT_SHIFT = 6
 _SUB = 128
@@ -35,6 +37,10 @@ def bucket_low_ns(index: int) -> int:
 def bucket_mid_ns(index: int) -> int:
     """Return the middle of a bucket in nanoseconds: what quantiles report."""
     return (bucket_low_ns(index) + bucket_low_ns(index + 1)) // 2
+
+
+_CELLS = bucket_of(200 * 1_000_000_000) + 1
+"""Up to 200 s, past the longest timeouts of connect, handshake and first byte together."""
 
 
 class Histogram:
@@ -76,9 +82,10 @@ class Histogram:
         if q >= 1.0:
             return self.max_ns
         rank = q * self.count
+        counts = self.counts
         seen = 0
-        for i in sorted(self.counts):
-            seen += self.counts[i]
+        for i in sorted(counts):
+            seen += counts[i]
             if seen >= rank:
                 return min(bucket_mid_ns(i), self.max_ns)
         return self.max_ns
@@ -118,9 +125,10 @@ class Histogram:
         _put_varint(out, self.sum_ns)
         _put_varint(out, self.max_ns)
         last = 0
-        for i in sorted(self.counts):
+        counts = self.counts
+        for i in sorted(counts):
             _put_varint(out, i - last)
-            _put_varint(out, self.counts[i])
+            _put_varint(out, counts[i])
             last = i
         packed = zlib.compress(bytes(out), 6)
         return b"z" + packed if len(packed) < len(out) else b"r" + bytes(out)
@@ -136,6 +144,52 @@ class Histogram:
             index += step
             counts[index] = n
         return cls.of(counts, values[0], values[1])
+
+
+class DenseHistogram(Histogram):
+    """The same, in a fixed table: for totals that live as long as a run, whose memory is then all there from the start.
+
+    A sparse one would grow for hours, by some 100 bytes for each bucket that is met for the first time.
+    """
+
+    __slots__ = ("_cells",)
+
+    def __init__(self) -> None:
+        self._cells = array("Q", bytes(8 * _CELLS))
+        super().__init__()
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Counts by bucket, those that are not zero: a copy."""
+        cells = self._cells
+        return {i: cells[i] for i in compress(range(len(cells)), cells)}
+
+    @counts.setter
+    def counts(self, counts: Mapping[int, int]) -> None:
+        self._cells = array("Q", bytes(8 * _CELLS))
+        self._put(counts.items())
+
+    def add(self, ns: int, n: int = 1) -> None:
+        """Count a duration ``n`` times."""
+        ns = max(ns, 0)
+        self._put([(bucket_of(ns), n)])
+        self.count += n
+        self.sum_ns += ns * n
+        self.max_ns = max(self.max_ns, ns)
+
+    def merge(self, other: Histogram) -> None:
+        """Add another histogram's counts to this one."""
+        self._put(other.counts.items())
+        self.count += other.count
+        self.sum_ns += other.sum_ns
+        self.max_ns = max(self.max_ns, other.max_ns)
+
+    def _put(self, counts: Iterable[tuple[int, int]]) -> None:
+        cells = self._cells
+        for i, n in counts:
+            if i >= len(cells):  # longer than any timeout: possible, and rare
+                cells.extend([0] * (i + 1 - len(cells)))
+            cells[i] += n
 
 
 def _put_varint(out: bytearray, value: int) -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import TypeVar
 
-from soak.measure.histogram import Histogram
+from soak.measure.histogram import DenseHistogram, Histogram
 from soak.measure.window import Window, WorkerReport
 from soak.model import ConnectionStats, Outcome, Phase, Scope
+
+_Key = TypeVar("_Key", str, tuple[str, Phase])
 
 
 @dataclass(slots=True)
@@ -103,10 +106,10 @@ class Ledger:
         for outcome, n in w.outcomes.items():
             key = (w.traffic, outcome, phase)
             self.outcomes[key] = self.outcomes.get(key, 0) + n
-        self.latency.setdefault((w.traffic, phase), Histogram()).merge(w.latency)
-        self.service.setdefault(w.traffic, Histogram()).merge(w.service)
-        self.lag.setdefault(w.traffic, Histogram()).merge(w.lag)
-        self.handshake.setdefault(w.traffic, Histogram()).merge(w.handshake)
+        _total(self.latency, (w.traffic, phase)).merge(w.latency)
+        _total(self.service, w.traffic).merge(w.service)
+        _total(self.lag, w.traffic).merge(w.lag)
+        _total(self.handshake, w.traffic).merge(w.handshake)
         self.bytes_received += w.bytes_received
         self.carried += w.carried
         self.stale_non_idempotent += w.stale_non_idempotent
@@ -211,6 +214,13 @@ def broken_identities(who: str, slots: Slots, done: int, in_flight: int) -> list
     if slots.sent != done + in_flight:
         out.append(f"{who}: sent {slots.sent} is not done {done} + in flight {in_flight}")
     return out
+
+
+def _total(totals: dict[_Key, Histogram], key: _Key) -> Histogram:
+    """Return the total of a key, a new one when it is the first."""
+    if (total := totals.get(key)) is None:
+        total = totals[key] = DenseHistogram()
+    return total
 
 
 def _sum(a: ConnectionStats, b: ConnectionStats) -> ConnectionStats:

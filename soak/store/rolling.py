@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from soak.measure.histogram import Histogram
+from soak.measure.histogram import DenseHistogram, Histogram
 from soak.measure.window import Window
 from soak.store.schema import FOLD_S, ROLLUP_S
 
@@ -38,7 +38,7 @@ class Rolling:
         fold = (second // FOLD_S * FOLD_S, traffic)
         if fold not in self._folds:
             stored = self._stored("SELECT service, lag, handshake FROM folds", fold)
-            self._folds[fold] = stored or [Histogram() for _ in folded]
+            self._folds[fold] = stored or [DenseHistogram() for _ in folded]
         self._dirty.add(fold)
         for into, one in zip(self._folds[fold], folded, strict=True):
             into.merge(one)
@@ -47,7 +47,7 @@ class Rolling:
             stored = self._stored("SELECT latency, service, lag, handshake FROM rollups", span)
             if stored is None and span[0] < self._from:
                 return
-            self._spans[span] = stored or [Histogram() for _ in (w.latency, *folded)]
+            self._spans[span] = stored or [DenseHistogram() for _ in (w.latency, *folded)]
         for into, one in zip(self._spans[span], (w.latency, *folded), strict=True):
             into.merge(one)
 
@@ -74,7 +74,11 @@ class Rolling:
 
     def _stored(self, select: str, key: Key) -> list[Histogram] | None:
         row = self._db.execute(f"{select} WHERE start=? AND traffic=?", key).fetchone()
-        return None if row is None else [Histogram() if b is None else Histogram.from_blob(b) for b in row]
+        return (
+            None
+            if row is None
+            else [DenseHistogram() if b is None else DenseHistogram.from_blob(b) for b in row]
+        )
 
 
 def _blobs(histograms: list[Histogram]) -> list[bytes | None]:

@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soak.measure.histogram import Histogram, bucket_low_ns, bucket_of
+from soak.measure.histogram import DenseHistogram, Histogram, bucket_low_ns, bucket_of
 
 durations = st.one_of(
     st.integers(0, 200_000),
@@ -104,3 +104,28 @@ def test_a_full_second_is_a_small_blob():
     """A day of them must fit: 850 samples over three octaves stay below 700 bytes."""
     h = of([300_000 + i * 2_500 for i in range(850)])
     assert len(h.to_blob()) < 700
+
+
+@given(samples, samples, st.floats(0.0, 1.0))
+def test_a_dense_one_is_the_same_in_a_fixed_table(a, b, q):
+    """Whatever was added or merged, also durations past its table; read back from blob and wire alike."""
+    dense = DenseHistogram()
+    for value in a:
+        dense.add(value)
+    dense.merge(of(b))
+    assert same(of(a + b), dense)
+    assert of(a + b).quantile_ns(q) == dense.quantile_ns(q)
+    assert of(a + b).count_at_most(10**6) == dense.count_at_most(10**6)
+    assert of(a + b).to_blob() == dense.to_blob()
+    assert same(dense, DenseHistogram.from_blob(dense.to_blob()))
+    assert same(dense, DenseHistogram.from_wire(json.loads(json.dumps(dense.to_wire()))))
+
+
+def test_a_dense_one_takes_no_more_memory_later():
+    """All of it is there before the first sample, up to the longest timeouts."""
+    dense = DenseHistogram()
+    before = dense.__sizeof__(), len(dense._cells)
+    for exponent in range(2700):
+        dense.add(int(1.01**exponent) % (200 * 10**9))
+    assert before == (dense.__sizeof__(), len(dense._cells))
+    assert 2700 == dense.count
