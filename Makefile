@@ -4,6 +4,7 @@
 # make test                     everything: lint, types, tests, coverage
 # make lint                     ruff and mypy alone
 # make bench                    measure the load engine beside others (docs/PERFORMANCE.md); ARGS="--quick" for a look
+# make matrix                   soak every proxy that can be installed for two minutes each; the table goes into README.md
 # make dashboard                write dashboards/soak.json anew from its code
 # make clean                    remove what these made; runs (in SOAK_HOME) stay
 #
@@ -24,7 +25,7 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool docker compose node nginx-debian varnish bench dashboard
+.PHONY: soak test lint clean install promtool docker compose node nginx-debian varnish bench matrix dashboard
 
 # nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
 soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
@@ -42,6 +43,11 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed
 	@benchmarks/load/install-peers
 	@$(BIN)/python -m benchmarks.load $(ARGS)
+
+# Whatever can be installed here; what cannot is a row of the table that says so.
+matrix: $(VENV)/.installed-proxies varnish
+	@.ci/node $(VENV)
+	@$(BIN)/python -m benchmarks.matrix $(ARGS)
 
 dashboard: $(VENV)/.installed-dev
 	@$(BIN)/python -m dashboards

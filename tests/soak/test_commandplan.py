@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from soak.commandplan import ABILITIES, CommandPlan
+from soak.commandplan import ABILITIES, IN_COMMANDS, IN_FILES, CommandPlan
 from soak.planfile import load_plan
 from soak.proxies.base import Capability
 
@@ -79,3 +81,24 @@ def test_a_refusal_names_file_and_line_of_the_plan(tmp_path):
         Exception, match=r"mine.yaml:7: proxy.command.files.a.conf: line 2: there is no placeholder"
     ):
         load_plan(plan)
+
+
+def test_what_the_readme_shows_is_a_plan(tmp_path):
+    """Whoever copies it begins with something that is accepted."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (shown,) = [
+        block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if "kind: command" in block
+    ]
+    (tmp_path / "gateway.yaml").write_text(shown)
+    command = load_plan(tmp_path / "gateway.yaml").proxy.command
+    assert command is not None
+    assert {"reload", "cert_rotate", "marker", "h2"} == set(command.can)
+
+
+def test_the_document_names_every_key_and_every_placeholder():
+    """A key that nobody can look up is a riddle."""
+    text = (Path(__file__).parents[2] / "docs" / "ADDING_A_PROXY.md").read_text()
+    section = text.partition("## A proxy by its plan alone")[2].partition("\n## ")[0]
+    keys = {field.alias or name for name, field in CommandPlan.model_fields.items()}
+    assert set() == {key for key in keys if f"`{key}`" not in section}
+    assert set() == {name for name in IN_FILES | IN_COMMANDS if f"`{name}`" not in section}
