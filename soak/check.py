@@ -76,7 +76,7 @@ def preflight(plan: Plan, *, home: Path | None = None, directory: Path | None = 
     place = directory if directory is not None else runs_home(home)
     return [
         platform(),
-        *(attached(plan, plan.lab.attach) if plan.lab.attach is not None else [proxy(plan)]),
+        *subject(plan),
         *able(plan),
         open_files(plan),
         *ports(plan),
@@ -101,6 +101,16 @@ def platform(name: str = sys.platform) -> Finding:
             "platform", Level.BLOCK, f"soak runs on Linux and this is {name}: it needs timerfd and /proc"
         )
     return Finding("platform", Level.OK, f"Linux {os.uname().release}, Python {sys.version.split()[0]}")
+
+
+def subject(plan: Plan) -> Iterator[Finding]:
+    """Look for what is to be soaked, where the plan's lab has it."""
+    if plan.lab.attach is not None:
+        yield from attached(plan, plan.lab.attach)
+    elif plan.lab.kind == "docker":
+        yield from contained(plan)
+    else:
+        yield proxy(plan)
 
 
 def proxy(plan: Plan) -> Finding:
@@ -133,12 +143,27 @@ def attached(plan: Plan, where: AttachLabPlan) -> Iterator[Finding]:
         yield Finding("attach", Level.OK, text)
 
 
+def contained(plan: Plan) -> Iterator[Finding]:
+    """Look whether the container engine answers and has the images of the proxy and of the origins."""
+    from soak.lab.dockercheck import look_at_engine  # noqa: PLC0415 - its libraries are for those who use containers
+
+    try:
+        look = asyncio.run(look_at_engine(plan))
+    except SoakError as error:
+        yield Finding("engine", Level.BLOCK, str(error))
+        return
+    yield Finding("engine", Level.OK, look.engine)
+    yield from (Finding("images", Level.BLOCK, text) for text in look.missing)
+    if not look.missing:
+        yield Finding("images", Level.OK, f"{' and '.join(look.images)} are there")
+
+
 def able(plan: Plan) -> Iterator[Finding]:
     """Say what the proxy and the lab can and cannot do, that nobody has tried a plan, and what was left out of a preset."""
     declared = None
     with suppress(SoakError):  # what is wrong with the binary is the word of the look before
         known = adapter_of(plan.proxy)
-        if plan.lab.attach is None:  # a binary of somebody else's may not be on this host
+        if plan.lab.kind == "local":  # that of a container may not be on this host
             declared = abilities_of(known, known.find_binary(plan.proxy.binary))
     found = abilities(plan, declared)
     yield Finding("abilities", Level.OK, "; ".join(in_words(plan, found)))

@@ -43,6 +43,8 @@ class Overrides:
     lab: str | None = None
     every: tuple[str, ...] = ()
     """``FAULT=PERIOD[:HOLD]``: adds a series, or replaces all series of that fault."""
+    proxy_image: str | None = None
+    origin_image: str | None = None
 
 
 def load_plan(
@@ -160,6 +162,8 @@ def _apply(data: dict[str, Any], flags: Overrides) -> dict[KeyPath, str]:
         (flags.seed, "--seed", ("seed",)),
         (flags.proxy, "--proxy", ("proxy", "kind")),
         (flags.lab, "--lab", ("lab", "kind")),
+        (flags.proxy_image, "--proxy-image", ("lab", "docker", "proxy_image")),
+        (flags.origin_image, "--origin-image", ("lab", "docker", "origin_image")),
     ):
         if value is None:
             continue

@@ -170,6 +170,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.clock",
         "soak.errors",
         "soak.lab.attachments",
+        "soak.lab.dockercheck",
         "soak.labplan",
         "soak.plan",
         "soak.proxies",

@@ -29,10 +29,12 @@ def plan_options(command: Callable[..., int]) -> Callable[..., int]:
         lab: str | None,
         every: tuple[str, ...],
         seed: int | None,
+        proxy_image: str | None,
+        origin_image: str | None,
         **rest: Any,
     ) -> int:
         length_s, flag = _length(hours, minutes)
-        overrides = Overrides(length_s, flag, rate, seed, proxy, lab, every)
+        overrides = Overrides(length_s, flag, rate, seed, proxy, lab, every, proxy_image, origin_image)
         return command(load=lambda: load_plan(plan_file, preset, overrides), **rest)
 
     for option in reversed(_OPTIONS):
@@ -64,7 +66,17 @@ _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
         metavar="NAME",
         help="The proxy under test: nginx, haproxy, caddy, traefik, envoy, node, rocky, node-tcp.",
     ),
-    click.option("--lab", metavar="KIND", help="Where it runs: local (processes on loopback)."),
+    click.option(
+        "--lab",
+        metavar="KIND",
+        help="Where it runs: local (processes on loopback), docker (containers that soak makes), attach (what you run).",
+    ),
+    click.option(
+        "--proxy-image", metavar="IMAGE", help="With lab docker: the proxy's image; default: the official one."
+    ),
+    click.option(
+        "--origin-image", metavar="IMAGE", help="With lab docker: an image of soak; default: soakd:latest."
+    ),
     click.option(
         "--every",
         multiple=True,
