@@ -108,7 +108,7 @@ def in_words(plan: Plan, found: Iterable[Ability]) -> Iterator[str]:
     for who, name in (("proxy", plan.proxy.label), ("lab", f"the {plan.lab.kind} lab")):
         own = [one for one in known if one.who == who]
         able = ", ".join(sorted(one.name for one in own if one.able))
-        yield f"{name} can {able or 'answer, and nothing beside'}"
+        yield f"{name} can {able or 'answer requests, and no more'}"
         yield from (f"{name} can {one.name}, but {one.note}" for one in own if one.able and one.note)
         yield from (f"{name} cannot {one.name}: {one.note}" for one in own if not one.able)
 
@@ -116,7 +116,7 @@ def in_words(plan: Plan, found: Iterable[Ability]) -> Iterator[str]:
 def warnings_of(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield what people must know of a plan before they start it: that nobody ran it, and what was left out of a preset."""
     if plan.proxy.command is not None and plan.proxy.command.untried:
-        yield "untried", plan.proxy.command.untried
+        yield "untried", f"nobody has run this plan yet: {plan.proxy.command.untried}"
     yield from (("left out", one) for one in plan.left_out)
 
 
@@ -139,12 +139,12 @@ class Misfits:
 def misfits(plan: Plan, faults: Mapping[str, Fault]) -> Misfits:
     """Return the series and the traffic classes that this proxy and lab cannot do. Not all classes: then nothing is left."""
     series = {
-        i: f"{one.fault} every {format_duration(one.every)}: {why_not(plan, lacks)}"
+        i: f"{one.fault} every {format_duration(one.every)} is left out: {why_not(plan, lacks)}"
         for i, one in enumerate(plan.chaos.series)
         if one.fault in faults and (lacks := lacking(faults[one.fault], plan))
     }
     classes = {
-        i: f"traffic class {one.name}: {why_not(plan, frozenset({str(needed)}))}"
+        i: f"traffic class {one.name} is left out: {why_not(plan, frozenset({str(needed)}))}"
         for i, one, needed in unable(plan)
     }
     return Misfits(series, {} if len(classes) == len(plan.traffic.classes) else classes)

@@ -91,6 +91,14 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
         )
         return
     yield from _traffic_rules(plan)
+    if _reloads_beside_it(plan):
+        yield (
+            ("proxy", "command", "reload"),
+            (
+                "proxy.command.reload: a command runs on this host, and lab docker has the proxy in a container; "
+                "use {signal: HUP} or {watch: true}"
+            ),
+        )
     for i, one, needed in unable(plan):
         if needed is Capability.TCP:
             continue  # told by its own rule
@@ -118,6 +126,13 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
                 f"{MAX_INSTANCES:,} can be run and reported; make the periods longer"
             ),
         )
+
+
+def _reloads_beside_it(plan: Plan) -> bool:
+    """Whether a command would be run on this host for a proxy in a container."""
+    command = plan.proxy.command
+    has_one = command is not None and command.reload is not None and command.reload.command is not None
+    return has_one and plan.lab.kind == "docker"
 
 
 def _traffic_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:

@@ -144,7 +144,7 @@ def _timeline_json(wanted: Plan, timeline: Timeline) -> dict[str, Any]:
         "timeline": [row(p.request) | {"moved_from_s": p.moved_from_s} for p in timeline.planned],
         "skipped": [row(s.request) | {"reason": s.reason} for s in timeline.skipped],
         "abilities": [asdict(one) for one in abilities(wanted)],
-        "warnings": [f"{name}: {text}" for name, text in warnings_of(wanted)],
+        "warnings": [text for _name, text in warnings_of(wanted)],
     }
 
 
@@ -168,8 +168,8 @@ def _print_plan(console: Console, wanted: Plan, timeline: Timeline) -> None:
         f"({wanted.rate * wanted.length:,.0f} requests) · {wanted.proxy.label} · {wanted.lab.kind} lab with "
         f"{wanted.lab.backends} backends · seed {wanted.seed}"
     )
-    for name, text in warnings_of(wanted):
-        console.print(f"{name}: {text}", style="yellow", markup=False)
+    for _name, text in warnings_of(wanted):
+        console.print(text, style="yellow", markup=False)
     classes = _table("class", "share", "req/s", "request", "connection")
     for c in wanted.traffic.classes:
         classes.add_row(

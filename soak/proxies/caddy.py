@@ -151,6 +151,9 @@ class CaddyAdapter:
         }
     )
     extra_ports = (METRICS_PORT,)
+    limits: Mapping[str, str] = {
+        "tcp": "its releases are built without a layer 4 module",
+    }
     metrics_format = MetricsFormat.PROMETHEUS
 
     def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:

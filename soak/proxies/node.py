@@ -54,6 +54,11 @@ class NodeAdapter:
         }
     )
 
+    limits: Mapping[str, str] = {
+        "metrics": "pm2 counts processes, not requests",
+        "tcp": "http-proxy-3 reads HTTP",
+    }
+
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured Node.js, or the installed one; raises ``LabError`` also when a module is missing."""
         return find_node(self.name, _PACKAGES, _NEEDED, configured)

@@ -46,6 +46,12 @@ class NodeTcpAdapter:
         {Capability.RELOAD, Capability.CERT_ROTATE, Capability.WEBSOCKET, Capability.TCP}
     )
 
+    limits: Mapping[str, str] = {
+        "marker": "it passes bytes on unread, so nothing of its configuration shows in an answer",
+        "metrics": "it counts nothing",
+        "h2": "it hands on what the origins speak, and those speak HTTP/1.1",
+    }
+
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured Node.js, or the installed one; raises ``LabError`` also when the module is missing."""
         return find_node(self.name, _PACKAGES, _NEEDED, configured)

@@ -47,6 +47,12 @@ class RockyAdapter:
         {Capability.RELOAD, Capability.CERT_ROTATE, Capability.MARKER, Capability.WEBSOCKET}
     )
 
+    limits: Mapping[str, str] = {
+        "metrics": "it counts nothing",
+        "h2": "it is made for the HTTP/1.1 server of Node.js 14",
+        "tcp": "it reads HTTP",
+    }
+
     def find_binary(self, configured: str | None) -> Path:
         """Return the configured Node.js, or the installed one; raises ``LabError`` also when rocky is missing."""
         return find_node(self.name, _PACKAGES, _NEEDED, configured)

@@ -89,6 +89,11 @@ class VarnishAdapter:
         }
     )
     extra_ports = ("cli", "proxy")
+    limits: Mapping[str, str] = {
+        "cert_rotate": "by hitch, which stands before it: it has no TLS of its own",
+        "metrics": "varnishstat reads its shared memory; there is no endpoint",
+        "tcp": "it reads HTTP",
+    }
     reload_kinds = (ReloadKind.ROUTING, ReloadKind.FULL)
 
     def find_binary(self, configured: str | None) -> Path:

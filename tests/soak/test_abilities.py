@@ -11,6 +11,7 @@ from soak.abilities import abilities, in_words, lacking, misfits, needed_by, una
 from soak.plan import Plan, TrafficClassPlan
 from soak.planfile import load_plan
 from soak.proxies.base import Capability
+from soak.proxies.catalog import adapters
 
 BOUINE = load_plan(preset="bouine")
 
@@ -45,7 +46,7 @@ def test_words_say_what_it_can_what_only_in_part_and_what_it_cannot():
     assert "raddex can marker, but header_down may be missing on errors of its own" in lines
     assert "raddex cannot tcp: it has tcp blocks, which this plan does not use" in lines
     assert any(line.startswith("the local lab can backend_pause, backend_stop") for line in lines)
-    assert "bouine can answer, and nothing beside" == next(in_words(BOUINE, abilities(BOUINE)))
+    assert "bouine can answer requests, and no more" == next(in_words(BOUINE, abilities(BOUINE)))
 
 
 def test_what_a_fault_needs_and_nobody_gives_is_lacking():
@@ -91,8 +92,12 @@ def test_misfits_of_a_plan_are_told_by_their_place():
     shapes = [{"shape": "h2", "share": 0.5}, {"shape": "balance", "share": 0.5}]
     found = misfits(with_bouine(chaos={"series": series}, traffic={"classes": shapes}), registry())
     assert {1} == set(found.series)
-    assert found.series[1].startswith("reload every 1m30s: bouine cannot marker (its configuration sets no")
-    assert {0: "traffic class h2: bouine cannot h2 (its TLS listener speaks HTTP/1.1)"} == found.classes
+    assert found.series[1].startswith(
+        "reload every 1m30s is left out: bouine cannot marker (its configuration sets no"
+    )
+    assert {
+        0: "traffic class h2 is left out: bouine cannot h2 (its TLS listener speaks HTTP/1.1)"
+    } == found.classes
     only = with_bouine(traffic={"classes": [{"shape": "h2", "share": 1}]})
     assert {} == misfits(only, registry()).classes
 
@@ -102,3 +107,10 @@ def test_people_are_warned_of_what_nobody_tried_and_of_what_was_left_out():
     names = [name for name, _ in warnings_of(BOUINE.model_copy(update={"left_out": ("x", "y")}))]
     assert ["untried", "left out", "left out"] == names
     assert [] == list(warnings_of(Plan()))
+
+
+@pytest.mark.parametrize("name", sorted(set(adapters()) - {"command"}))
+def test_every_adapter_says_why_its_proxy_cannot_do_something(name):
+    """Who reads it must know whether it is the proxy or soak."""
+    found = abilities(Plan.model_validate({"proxy": {"kind": name}}))
+    assert [] == [one.name for one in found if not one.able and one.note == "not declared"]

@@ -100,12 +100,15 @@ def test_a_preset_leaves_out_what_the_proxy_cannot_and_says_so(monkeypatch):
     quick = load_plan(preset="quick")
     assert ["backend-down", "cert-rotate"] == [one.fault for one in quick.chaos.series]
     (told,) = quick.left_out
-    assert told == "reload every 20s: nginx cannot marker (not declared) and reload (not declared)"
+    assert (
+        told == "reload every 20s is left out: nginx cannot marker (not declared) and reload (not declared)"
+    )
     shapes = load_plan(preset="shapes")
     names = [one.name for one in shapes.traffic.classes]
     assert "h2" not in names
     assert "websocket" not in names
-    assert ["traffic class h2", "traffic class websocket"] == [x.partition(":")[0] for x in shapes.left_out]
+    left_out = [text.partition(" is left out")[0] for text in shapes.left_out]
+    assert ["traffic class h2", "traffic class websocket"] == left_out
     single, tls_new = (next(c for c in shapes.traffic.classes if c.name == n) for n in ("single", "tls-new"))
     assert single.share / tls_new.share == pytest.approx(10 / 3)
     with pytest.raises(PlanError, match=r"^--every reload=1m: .* needs marker, reload, and nginx cannot"):
@@ -115,7 +118,9 @@ def test_a_preset_leaves_out_what_the_proxy_cannot_and_says_so(monkeypatch):
 def test_a_file_is_the_users_and_nothing_of_it_is_left_out(write):
     """What cannot be done is refused, with its line."""
     text = preset_text("bouine").replace("fault: backend-hang", "fault: reload")
-    with pytest.raises(PlanError, match=r"yaml:12: chaos.series\[1\].fault: reload needs marker, reload, and bouine"):
+    with pytest.raises(
+        PlanError, match=r"yaml:12: chaos.series\[1\].fault: reload needs marker, reload, and bouine"
+    ):
         load_plan(write(text.replace("hold: 20s", "hold: 0s")))
 
 

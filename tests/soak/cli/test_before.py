@@ -42,9 +42,9 @@ def test_a_plan_and_a_check_say_what_the_proxy_cannot_and_that_nobody_tried_it(s
     for name in ("bouine", "raddex", "reversedock"):
         shown = soak("plan", "--preset", name)
         assert 0 == shown.exit_code
-        assert "\nuntried: " in shown.stdout
+        assert "\nnobody has run this plan yet: " in shown.stdout
         said = json.loads(soak("plan", "--preset", name, "--json").stdout)
-        assert ["untried"] == [warning.partition(":")[0] for warning in said["warnings"]]
+        assert ["nobody has run this plan yet"] == [text.partition(":")[0] for text in said["warnings"]]
         assert {"proxy", "lab"} == {one["who"] for one in said["abilities"]}
         checked = soak("check", "--preset", name, "--json")
         found = {one["name"]: one for one in json.loads(checked.stdout)}
