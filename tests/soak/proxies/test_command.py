@@ -10,12 +10,14 @@ from signal import SIGHUP, SIGQUIT
 from typing import Any
 
 import pytest
+import yaml
 
 from soak.errors import LabError
 from soak.lab.local import LocalLab
 from soak.lab.process import process_table
 from soak.lab.sweep import processes_of
 from soak.plan import Plan
+from soak.planfile import load_plan
 from soak.proxies.base import (
     ConfiguredByPlan,
     ProcessRole,
@@ -84,6 +86,31 @@ def test_files_are_filled_with_the_model(model):
         "r1 r1.soak.test,\nr2 r2.soak.test\n"
         "  x\n  y\n"
     )
+
+
+@pytest.mark.parametrize(("name", "main"), [("bouine", "yaml"), ("reversedock", "yaml"), ("raddex", "text")])
+def test_the_untried_presets_are_rendered_whole(model, name, main):
+    """Whether their proxies take it nobody knows; but what they are given is complete, and YAML where it is to be."""
+    plan = load_plan(preset=name)
+    made = adapter_of(plan.proxy)
+    assert isinstance(made, CommandAdapter)
+    wanted = replace(model, ports=dict.fromkeys(made.extra_ports, 4321))
+    (text,) = made.render(wanted).values()
+    assert "@{" not in text
+    for told in (str(model.https_port), *(f"{one.host}:{one.port}" for one in model.backends)):
+        assert told in text
+    assert text.rstrip().endswith(made.plan.broken) is False
+    assert made.render(replace(wanted, broken=True)).popitem()[1].rstrip().endswith(made.plan.broken)
+    if main == "yaml":
+        tls = yaml.safe_load(text)["tls"]
+        named = tls["certs"][0]["cert_file"] if name == "bouine" else tls["certificate"]
+        assert str(model.certificate) == named
+        with pytest.raises(yaml.YAMLError):
+            yaml.safe_load(made.render(replace(wanted, broken=True)).popitem()[1])
+    with pytest.raises(
+        LabError, match=f"no {name} was found .*; install it, or set proxy.binary to its path"
+    ):
+        made.find_binary(None)
 
 
 def test_the_broken_configuration_is_the_good_one_with_the_plans_words_at_its_end(model):
