@@ -115,6 +115,12 @@ def test_workers_of_hitch_are_dropped_to_nobody_only_by_root(model, monkeypatch)
     assert "user =" not in ADAPTER.render(model)["hitch.conf"]
 
 
+def test_the_compiler_is_spared_only_where_there_are_many_routes(model):
+    """A plain configuration is compiled as Debian compiles it."""
+    assert "cc_command" not in ADAPTER.render(model)["varnishd.sh"]
+    assert "'cc_command=%D -O0 -g0'" in ADAPTER.render(replace(model, routes=1000))["varnishd.sh"]
+
+
 def test_roles_are_told_by_kinship_and_by_age():
     """One master, the cache, the youngest workers of hitch; whoever is older is left over."""
     daemon = ["/usr/sbin/varnishd", "-F", "-j", "none"]
