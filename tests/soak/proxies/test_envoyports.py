@@ -28,6 +28,7 @@ def test_a_pipe_goes_to_tls_and_asks_for_health_on_the_plain_port(model: ProxyMo
     (endpoint,) = locality["lb_endpoints"]
 
     assert 443 == endpoint["endpoint"]["address"]["socket_address"]["port_value"]
+    assert 100_000 == cluster["circuit_breakers"]["thresholds"][0]["max_connections"]
     assert {"port_value": 81} == endpoint["endpoint"]["health_check_config"]
     assert model.tcp_port == ports.pipe_listener(model)["address"]["socket_address"]["port_value"]
 
