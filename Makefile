@@ -1,7 +1,8 @@
 # make soak                     two minutes at 1,000 req/s against a real nginx, with chaos, then the verdict
 # make soak PROXY=haproxy       the same against another proxy, which is installed first: haproxy, caddy, traefik, envoy, node, rocky, varnish
 # make soak ARGS="--minutes 10" the same with other flags of 'soak start'
-# make test                     everything: lint, types, tests, coverage
+# make test                     everything: lint, types, tests, coverage; several tests at once (WORKERS=4)
+# make test ARGS=tests/certs    a part of the tests, one after the other; ARGS is what pytest takes ("-k reload -x")
 # make lint                     ruff and mypy alone
 # make bench                    measure the load engine beside others (docs/PERFORMANCE.md); ARGS="--quick" for a look
 # make matrix                   soak every proxy that can be installed for two minutes each; the table goes into README.md
@@ -14,6 +15,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+WORKERS ?=
 PROXY  ?= nginx
 
 # Settings of the user's pip that would make it install elsewhere, something else, or nothing. Where packages come
@@ -25,15 +27,17 @@ PIP := env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_PYTHON -u 
 
 .DEFAULT_GOAL := soak
 .DELETE_ON_ERROR:
-.PHONY: soak test lint clean install promtool docker compose node nginx-debian varnish bench matrix dashboard
+.PHONY: soak test tools lint clean install install-dev promtool docker compose node nginx-debian varnish bench matrix dashboard
 
 # nginx comes with soak itself; every other proxy is an extra of its name in pyproject.toml.
 soak: $(VENV)/.installed$(addprefix -,$(filter-out nginx,$(PROXY)))
 	@$(BIN)/soak start --preset quick --proxy $(PROXY) $(ARGS)
 
-test: $(VENV)/.installed-dev promtool docker compose node nginx-debian varnish lint
-	@rm -f .coverage .coverage.*
-	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
+test: $(VENV)/.installed-dev
+	@WORKERS=$(WORKERS) .ci/test $(BIN) $(ARGS)
+
+# Programs that some tests need and pip cannot bring. Each is there already, is fetched, or says why its tests are skipped.
+tools: promtool docker compose node nginx-debian varnish
 
 lint: $(VENV)/.installed-dev
 	@$(BIN)/ruff check .
@@ -53,6 +57,8 @@ dashboard: $(VENV)/.installed-dev
 	@$(BIN)/python -m dashboards
 
 install: $(VENV)/.installed
+
+install-dev: $(VENV)/.installed-dev
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

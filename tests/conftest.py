@@ -1,13 +1,27 @@
-"""Shared by all tests: what a test may require of the machine."""
+"""Shared by all tests: what a test may require of the machine, and how they are shared out among workers."""
+
+from __future__ import annotations
 
 import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.lanes import Lanes
+
+# No property of this project is about how long one example takes on a busy machine. Where nothing may be skipped, nothing is
+# left to chance either: the same examples each time.
+settings.register_profile("soak", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("soak"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("SOAK_REQUIRE_ALL") == "1" else "soak")
 
 
 def find_tool(name: str) -> str | None:
@@ -36,3 +50,19 @@ def require() -> Callable[[str], str]:
         missing(f"{name} is neither in the venv nor on PATH; 'make test' gets it where it can")
 
     return find
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
+    """Share out lanes where that was asked for (``tests/lanes.py``)."""
+    from tests.lanes import Lanes
+
+    return Lanes(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make a worker of pytest-xdist one that keeps to lanes."""
+    if hasattr(config, "workerinput"):
+        from tests.lanes import Worker
+
+        config.pluginmanager.register(Worker(), "lanes")

@@ -87,7 +87,7 @@ def runs(*, verdict: bool, as_json: bool) -> int:
     table = Table(box=None, pad_edge=False)
     for column in ("run", "state", "proxy", "rate", "started", "verdict" if verdict else "", "directory"):
         if column:
-            table.add_column(column, overflow="fold")
+            table.add_column(column, overflow="fold", no_wrap=column == "run")  # an id is for copying
     for row in rows:
         cells = [row["id"], row["words"], row["proxy"], row["rate"], row["started_at"]]
         table.add_row(*map(_cell, [*cells, *([row["verdict"]] if verdict else []), row["directory"]]))

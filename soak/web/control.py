@@ -292,6 +292,7 @@ def _params(given: Mapping[Any, Any]) -> Mapping[str, str]:
 def bind_private(path: Path) -> socket.socket:
     """Return a listening Unix socket at ``path`` with mode 0600; a dead run's socket is replaced.
 
+    It gets its name once it listens: whoever finds it in between would take it for a dead run's.
     Raises ``RunStateError`` when somebody listens there already, ``ControlError`` when something else is in the way.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -299,14 +300,20 @@ def bind_private(path: Path) -> socket.socket:
         # Linux gives the file the mode of the socket's own inode (unix_bind in net/unix/af_unix.c), so it is never
         # open to others, not even between bind and a chmod, and the umask of the whole process stays as it is.
         os.fchmod(listener.fileno(), 0o600)
-        with short_path(path) as short:
-            _remove_stale(path, short)
+        coming = path.with_name(f"{path.name}.new")
+        with short_path(coming) as short:
+            coming.unlink(missing_ok=True)
             listener.bind(short)
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        if mode & 0o077:
-            path.unlink()
-            raise ControlError(f"the socket {path} came up with mode {mode:04o}; others could open it")
-        listener.listen(MAX_CLIENTS)
+        try:
+            mode = stat.S_IMODE(coming.lstat().st_mode)
+            if mode & 0o077:
+                raise ControlError(f"the socket {path} came up with mode {mode:04o}; others could open it")
+            listener.listen(MAX_CLIENTS)
+            with short_path(path) as short:
+                _remove_stale(path, short)
+            os.link(coming, path)
+        finally:
+            coming.unlink()
     except OSError as error:
         listener.close()
         raise ControlError(f"cannot bind the control socket {path}: {error.strerror}") from error

@@ -21,6 +21,8 @@ from soak.rundir import RunDir
 from soak.web.client import ControlClient
 
 T = TypeVar("T")
+START_S = 60.0
+"""How long anything may take to begin on a machine that runs other tests, too; only a hang takes longer."""
 SOAK = (sys.executable, "-m", "soak.cli")
 CALM = """
     lab: {backends: 3}
@@ -54,7 +56,7 @@ class LiveRun:
     def client(self) -> ControlClient:
         return ControlClient(self.run)
 
-    def soak(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def soak(self, *args: str, timeout: float = START_S) -> subprocess.CompletedProcess[str]:
         """Run another soak command beside it, as from a second shell."""
         return soak(self.home, *args, timeout=timeout)
 
@@ -63,7 +65,7 @@ class LiveRun:
             assert self.process.poll() is None, self.words()
             return self.run.socket.exists() and self.client.status().sent > 0
 
-        wait_for(running, 20, "the run holding its rate")
+        wait_for(running, START_S, "the run holding its rate")
         return self
 
     def journal(self) -> list[dict[str, Any]]:
@@ -72,7 +74,7 @@ class LiveRun:
         lines = self.run.journal.read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def until_step(self, step: str, seconds: float = 20) -> None:
+    def until_step(self, step: str, seconds: float = START_S) -> None:
         wait_for(lambda: any(e.get("step") == step for e in self.journal()), seconds, f"journal step {step}")
 
     def family(self) -> list[psutil.Process]:
@@ -91,7 +93,7 @@ class LiveRun:
         return value
 
 
-def soak(home: Path, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def soak(home: Path, *args: str, timeout: float = START_S) -> subprocess.CompletedProcess[str]:
     """Run a soak command to its end."""
     env = {**os.environ, "SOAK_HOME": str(home), "COLUMNS": "200"}
     return subprocess.run(

@@ -11,7 +11,7 @@ import pytest
 from soak.proxies.catalog import adapter
 from tests.e2e.runs import started
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("calm")]
 
 WRAPPER = """
     #!{python}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.runs import LiveRun, gone, started, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("each")]
 
 
 def kill(live: LiveRun) -> None:

@@ -31,7 +31,12 @@ class Lab:
 
     def load(self, *words: str, rate: float, seconds: float = 2, timeout: float = 100) -> dict[str, Any]:
         """Run `soak load` against all URLs of the proxy and return what it found."""
-        urls = (*(self.facts[f"{scheme}_url"] for scheme in ("http", "https", "tls")), "--ca", self.facts["ca_file"], "--json")
+        urls = (
+            *(self.facts[f"{scheme}_url"] for scheme in ("http", "https", "tls")),
+            "--ca",
+            self.facts["ca_file"],
+            "--json",
+        )
         length = ("--rate", str(rate), "--seconds", str(seconds))
         done = soak(self.home, "load", *urls, *length, *words, timeout=timeout)
         assert done.returncode in (0, 3), (
@@ -152,6 +157,7 @@ def all_shapes() -> str:
     return f"[{', '.join(rows)}]"
 
 
+@pytest.mark.xdist_group("calm")
 @pytest.mark.timeout(180)
 def test_all_shapes_at_once_in_one_run(tmp_path: Path) -> None:
     """Each has statistics; backends and cache are told as the origins counted them; downloads are waited for."""
@@ -186,6 +192,7 @@ REPEATING = """
 """
 
 
+@pytest.mark.xdist_group("calm")
 @pytest.mark.timeout(120)
 def test_a_proxy_that_repeats_posts_fails_by_name(tmp_path: Path) -> None:
     """It sends what hung at one backend to another; the first one wakes up and does it again. No client sees that."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.runs import gone, started, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("each")]
 
 
 def down(live):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.runs import started, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("calm")]
 
 PLAN = """
     length: 38s

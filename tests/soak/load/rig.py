@@ -236,9 +236,9 @@ async def drive(
     loop.set_exception_handler(lambda _, context: errors.append(context))
     engine = Engine(load, reports.append)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        group.create_task(engine.run())
         if during is not None:
-            group.create_task(during(engine))
+            group.create_task(during(engine))  # its first step comes before the first slot, however late both are
+        group.create_task(engine.run())
     for _ in range(3):
         await asyncio.sleep(0)
     return Result(load, reports, list(errors))

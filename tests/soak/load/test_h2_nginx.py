@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import psutil
@@ -91,20 +92,29 @@ def test_every_answer_is_right(tmp_path: Path, shape: dict[str, Any]) -> None:
 @pytest.mark.parametrize("shape", [{}, {"path": "/delay/100/bytes/1024"}], ids=["quick", "slow"])
 def test_a_reload_loses_only_what_crossed_its_goaway(tmp_path: Path, shape: dict[str, Any]) -> None:
     """nginx names the last stream that it took: requests up to it finish, later ones are h2_goaway; new connections follow."""
+    seconds, newest = 4.0, 1
 
     def reloads(lab: LocalLab) -> Callable[[Engine], Coroutine[Any, Any, None]]:
         async def during(_: Engine) -> None:
-            for generation in (2, 3, 4, 5):
+            nonlocal newest
+            end_ns = monotonic_ns() + int(seconds * 1e9)
+            while newest < 5:
                 await asyncio.sleep(0.5)
-                assert (await lab.apply_generation(generation)).ok
+                if monotonic_ns() > end_ns - 1e9:
+                    break  # a machine that is this slow has no load left for another one
+                assert (await lab.apply_generation(newest + 1)).ok
+                newest += (
+                    monotonic_ns() < end_ns - 5e8
+                )  # else the load may have ended before it was in effect
 
         return during
 
-    result = against_nginx(tmp_path, seconds=4.0, during=reloads, rate=150, **shape)
+    result = against_nginx(tmp_path, seconds=seconds, during=reloads, rate=150, **shape)
     assert {O.OK, O.H2_GOAWAY} >= set(result.outcomes)
     assert result.outcomes[O.OK] >= 0.95 * result.total("sent")
-    assert {"1", "5"} <= seen(result, SightKind.GENERATION)
-    assert result.connections("opened") >= 5
+    assert newest >= 2
+    assert {"1", str(newest)} <= seen(result, SightKind.GENERATION)
+    assert result.connections("opened") >= newest
     assert 0 == result.connections("closed_by_us")
     assert all("GOAWAY NO_ERROR, last stream" in e.error for e in result.evidence)
 

@@ -44,6 +44,7 @@ from tests.soak.lab.test_local import ask
 from .conftest import StartLab, adapter_named, binary_of
 from .counting import counted, page_of
 
+pytestmark = pytest.mark.xdist_group("each")  # nothing is shared: as many at once as there are workers
 TEXT = 1
 UNMARKED_UPGRADES = {
     "rocky": "it lets nobody see the origin's answer to an upgrade",

@@ -264,7 +264,7 @@ def test_socket_is_private_from_its_first_instant(tmp_path, monkeypatch):
     class WatchedSocket(socket.socket):
         def bind(self, address):
             super().bind(address)
-            seen.append(stat.S_IMODE((tmp_path / "control.sock").stat().st_mode))
+            seen.append(stat.S_IMODE(Path(address).stat().st_mode))
 
     monkeypatch.setattr("soak.web.control.socket.socket", WatchedSocket)
     old = os.umask(0)
@@ -274,6 +274,21 @@ def test_socket_is_private_from_its_first_instant(tmp_path, monkeypatch):
         assert 0 == os.umask(0)
     finally:
         os.umask(old)
+
+
+def test_socket_has_its_name_only_once_it_listens(tmp_path, monkeypatch):
+    """Whoever finds the file can connect: nobody is told that the run is dead while it begins."""
+    names = []
+
+    class WatchedSocket(socket.socket):
+        def listen(self, backlog=0):
+            names.append([path.name for path in tmp_path.iterdir()])
+            super().listen(backlog)
+
+    monkeypatch.setattr("soak.web.control.socket.socket", WatchedSocket)
+    with bind_private(tmp_path / "control.sock"):
+        assert [["control.sock.new"]] == names
+        assert ["control.sock"] == [path.name for path in tmp_path.iterdir()]
 
 
 def test_socket_of_a_dead_run_is_replaced(tmp_path):
