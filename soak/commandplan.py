@@ -213,6 +213,8 @@ class CommandPlan(Frozen):
             yield "nothing tells the proxy its HTTPS port; put @{https_port} into a file"
         if not told & {"certificate", "bundle"}:
             yield "nothing tells the proxy its certificate; put @{certificate} and @{key}, or @{bundle}, into a file"
+        if "metrics" in self.ports:
+            yield "ports: 'metrics' is a name of soak's own; call it otherwise"
         if unknown := sorted(set(self.limits) - set(ABILITIES)):
             yield f"limits: {unknown[0]!r} is no ability; known: {', '.join(ABILITIES)}"
 

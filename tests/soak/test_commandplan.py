@@ -51,6 +51,7 @@ def test_abilities_are_those_of_adapters():
         ("can: marker needs @{generation}", {"can": ["marker"], "files": {"a": "@{https_port} @{bundle}"}}),
         ("nothing tells the proxy its HTTPS port", {"files": {"a": "@{certificate}"}}),
         ("nothing tells the proxy its certificate", {"files": {"a": "@{https_port}"}}),
+        ("ports: 'metrics' is a name of soak's own", {"ports": ["metrics"]}),
         ("limits: 'relaod' is no ability", {"limits": {"relaod": "no"}}),
         ("'[' is no regular expression", {"refused": "["}),
         ("has no group; put the version between parentheses", {"version": {"command": ["x"], "pattern": "v1"}}),
