@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from chaos.target import Identity
+from soak.lab.process import exit_words
 
 CPU_PERIOD_US = 100_000
 """The kernel's usual period; a quota of this much is one CPU."""
+_SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,14 @@ class Container:
     def addresses(self) -> Mapping[str, str]:
         """Its IPv4 address in each network, by the network's name."""
         return {name: end.address for name, end in self.ends.items()}
+
+    @property
+    def how_ended(self) -> str:
+        """Say how its main process ended; an engine gives a signal as 128 and its number."""
+        if self.oom_killed:
+            return "killed for want of memory (OOM)"
+        signalled = _SIGNALLED < self.exit_code < 2 * _SIGNALLED
+        return exit_words(_SIGNALLED - self.exit_code if signalled else self.exit_code)
 
     @property
     def alive(self) -> bool:

@@ -26,7 +26,7 @@ from soak.lab.containers import ContainerSpec
 from soak.lab.dockerorigins import OwnContainer
 from soak.lab.engine import Engine
 from soak.lab.enginewords import EngineError
-from soak.lab.process import exit_words, tail
+from soak.lab.process import tail
 from soak.lab.proxy import VALIDATE_TIMEOUT_S, LocalProxy, Setting
 from soak.lab.reloading import Said
 from soak.lab.state import LabState
@@ -201,8 +201,7 @@ class DockerProxy(LocalProxy):
             seen = await self._engine.inspect(self.container)
         except EngineError as error:
             return str(error)
-        how = "still running" if seen.alive else exit_words(seen.exit_code)
-        how = "killed for want of memory (OOM)" if seen.oom_killed else how
+        how = "still running" if seen.alive else seen.how_ended
         return f"{how}; {self._end_words()}"
 
     def _end_words(self) -> str:

@@ -13,7 +13,6 @@ from soak.clock import Clock
 from soak.lab.containers import Container
 from soak.lab.engine import Engine
 from soak.lab.enginewords import ContainerGoneError, EngineError
-from soak.lab.process import exit_words
 
 PERIOD_S = 1.0
 PROXY = "proxy"
@@ -89,13 +88,12 @@ class DockerWatch:
     async def _tell_end(self, name: str, seen: Container) -> None:
         if f"{name} {seen.id} {seen.started}" in self._dead:
             return
-        how = "killed for want of memory (OOM)" if seen.oom_killed else exit_words(seen.exit_code)
         words = await self._engine.logs(seen.id, tail=20)
         data = {
             "container": seen.id,
             "exit": seen.exit_code,
             "oom": seen.oom_killed,
-            "how": how,
+            "how": seen.how_ended,
             "words": words,
         }
         self._tell(name, f"{seen.id} {seen.started}", "died", data)
