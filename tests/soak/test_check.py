@@ -253,3 +253,13 @@ def test_traffic_that_this_very_binary_cannot_carry_blocks(monkeypatch):
     assert (Level.BLOCK, "nginx") == (last.level, last.name)
     assert last.text == "l4 needs tcp, without which this nginx was built; use another binary"
     assert Level.BLOCK not in {found.level for found in check.able(plan())}
+
+
+def test_a_docker_plan_is_checked_at_its_engine_and_not_on_this_host(tmp_path):
+    """Engine away: one blocker with the fix, and no word about a binary."""
+    plan = Plan.model_validate({"lab": {"kind": "docker", "docker": {"host": str(tmp_path / "no.sock")}}})
+    found = {finding.name: finding for finding in preflight(plan, home=tmp_path)}
+    assert Level.BLOCK is found["engine"].level
+    assert "no container engine answers" in found["engine"].text
+    assert "nginx" not in found
+    assert "the docker lab can backend_partition" in found["abilities"].text

@@ -64,3 +64,36 @@ def test_what_cannot_be_attached_is_refused_with_the_fix(section: dict[str, Any]
     """Before anything is looked for."""
     with pytest.raises(ValidationError, match=says):
         LabPlan.model_validate(section)
+
+
+def test_images_come_from_the_plan_then_the_environment_then_the_defaults(monkeypatch):
+    """What was taken from elsewhere is spelled out, so that a saved plan says what ran."""
+    monkeypatch.delenv("SOAK_PROXY_IMAGE", raising=False)
+    monkeypatch.delenv("SOAK_ORIGIN_IMAGE", raising=False)
+    plain = LabPlan.model_validate({"kind": "docker"}).docker
+    assert plain is not None
+    assert (None, "soakd:latest", 2.0, 1 << 30) == (
+        plain.proxy_image,
+        plain.origin_image,
+        plain.cpus,
+        plain.memory,
+    )
+    monkeypatch.setenv("SOAK_PROXY_IMAGE", "mine/nginx:2")
+    monkeypatch.setenv("SOAK_ORIGIN_IMAGE", "mine/soakd:2")
+    found = LabPlan.model_validate({"kind": "docker", "docker": {"proxy_image": "ours:3", "memory": "64MiB"}})
+    assert found.docker is not None
+    assert ("ours:3", "mine/soakd:2", 64 << 20) == (
+        found.docker.proxy_image,
+        found.docker.origin_image,
+        found.docker.memory,
+    )
+    saved = found.model_dump(mode="json")
+    assert "64MiB" == saved["docker"]["memory"]
+    assert found == LabPlan.model_validate(saved)
+
+
+def test_a_docker_section_of_another_lab_is_refused():
+    """It would be ignored."""
+    with pytest.raises(ValidationError, match="the section 'docker' is for kind docker, not for kind local"):
+        LabPlan.model_validate({"docker": {}})
+    assert LabPlan().docker is None

@@ -188,7 +188,7 @@ def test_every_must_be_spelled_as_told(text):
         (Overrides(rate=-5), "--rate: rate: -5 must be more than 0"),
         (Overrides(length_s=0.0, length_flag="--minutes"), "--minutes: length: 0 must be more than 0"),
         (Overrides(proxy="ngin"), "--proxy: proxy.kind: 'ngin' is not known; did you mean 'nginx'?"),
-        (Overrides(lab="docker"), "--lab: lab.kind: 'docker' is not known"),
+        (Overrides(lab="podmann"), "--lab: lab.kind: 'podmann' is not known"),
         (
             Overrides(every=("reload=soon",)),
             "--every reload=soon: chaos.series[0].every: 'soon' is not a duration",
@@ -263,3 +263,12 @@ def test_bad_objectives_have_their_line(write):
     path = write("rate: 7\nobjectives:\n  sucess: 0.5\n")
     with pytest.raises(PlanError, match=rf"^{path}:3: unknown key 'sucess'; did you mean 'success'\?$"):
         load_objectives(path)
+
+
+def test_flags_name_the_images_of_a_docker_lab():
+    """Beside the plan's own; without the lab they are refused."""
+    plan = load_plan(preset="quick", overrides=Overrides(lab="docker", proxy_image="a:1", origin_image="b:2"))
+    assert plan.lab.docker is not None
+    assert ("a:1", "b:2") == (plan.lab.docker.proxy_image, plan.lab.docker.origin_image)
+    with pytest.raises(PlanError, match="the section 'docker' is for kind docker"):
+        load_plan(preset="quick", overrides=Overrides(proxy_image="a:1"))

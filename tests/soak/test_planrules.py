@@ -174,3 +174,13 @@ def test_the_timeline_turns_through_all_backends():
     assert {"b1", "b2", "b3"} == set(targets[:3])
     assert targets[:3] == targets[3:6]
     assert "30s" == format_duration(timeline.planned[0].request.hold_s)
+
+
+@pytest.mark.parametrize("fault", ["backend-partition", "proxy-throttle"])
+def test_what_takes_containers_is_refused_in_a_local_lab(fault):
+    """A lab of processes has no networks and no limits of its own; a lab of containers does."""
+    chaos = {"series": [{"fault": fault, "every": "1m"}]}
+    [(path, words)] = list(broken_rules(Plan.model_validate({"chaos": chaos})))
+    assert ("chaos", "series", 0, "fault") == path
+    assert f"{fault} needs {fault.replace('-', '_')}, and the local lab cannot" in words
+    assert [] == list(broken_rules(Plan.model_validate({"chaos": chaos, "lab": {"kind": "docker"}})))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soak.plantypes import format_duration, parse_duration
+from soak.plantypes import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,27 @@ def test_a_duration_survives_its_spelling(ms):
 def test_a_duration_is_spelled_shortly(seconds, spelled):
     """The shortest exact form; below a millisecond, as a fraction of a second."""
     assert format_duration(seconds) == spelled
+
+
+@pytest.mark.parametrize(
+    ("written", "size", "spelled"),
+    [
+        ("1GiB", 1024**3, "1GiB"),
+        ("512m", 512 * 1024**2, "512MiB"),
+        (1536, 1536, "1536"),
+        ("1.5k", 1536, "1536"),
+        (0, 0, "0"),
+    ],
+)
+def test_sizes_are_read_and_spelled(written, size, spelled):
+    """As people write them; spelled exactly."""
+    assert size == parse_size(written)
+    assert spelled == format_size(size)
+    assert size == parse_size(spelled)
+
+
+@pytest.mark.parametrize("written", ["much", "-1", True, "1 parsec", ""])
+def test_what_is_no_size_is_refused(written):
+    """With the value and how to write it."""
+    with pytest.raises(ValueError, match=r"is not a size; write it like 512MiB"):
+        parse_size(written)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,53 +10,17 @@ import pytest
 from chaos.target import BackendState, IdentityChangedError, TargetError
 from soak.errors import LabError
 from soak.lab.docker import DockerLab, addressed, facts_of
-from soak.lab.dockercheck import look_at_engine
-from soak.lab.engine import Engine
 from soak.lab.topology import choose_topology
 from soak.labplan import DockerLabPlan
 from soak.plan import Plan
 from soak.proxies.base import SERVER_NAME
 from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
-from tests.engine.dockerd import Dockerd
-from tests.engine.fixtures import Images, dockerd, engine, images  # noqa: F401 - fixtures
+from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures
 from tests.soak.lab.client import fetch
+from tests.soak.lab.dockerlabs import lab_of  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
-
-Start = Callable[..., Any]
-
-
-@pytest.fixture
-def lab_of(tmp_path: Path, dockerd: Dockerd, images: Images) -> Start:  # noqa: F811
-    """Return what starts a lab of stand-ins; whatever happens, it is stopped, and stopping leaves nothing."""
-
-    @asynccontextmanager
-    async def lab_of(proxy: str, events: list[Any] | None = None, **fields: Any) -> AsyncIterator[DockerLab]:
-        where = {"host": dockerd.host, "proxy_image": images.proxy(proxy), "origin_image": images.origin()}
-        where |= fields.pop("docker", {})
-        plan = Plan.model_validate(
-            {
-                "lab": {"kind": "docker", "backends": 2, "start_timeout": "40s", "docker": where},
-                "proxy": {"kind": proxy, **fields},
-            }
-        )
-        said: list[Any] = [] if events is None else events
-        lab = DockerLab(
-            RunDir(tmp_path / "run-1"), plan, on_event=lambda name, data: said.append((name, data)), routes=2
-        )
-        try:
-            await lab.start()
-            yield lab
-        finally:
-            evidence = await lab.stop()
-            assert evidence.ok, evidence.reason
-            client = dockerd.client()
-            assert [] == client.containers(all=True)
-            assert [] == [row["Name"] for row in client.networks() if row["Name"].startswith("soak")]
-            client.close()
-
-    return lab_of
 
 
 async def served(lab: DockerLab, generation: int) -> str:
@@ -73,7 +34,7 @@ async def served(lab: DockerLab, generation: int) -> str:
 
 
 @pytest.mark.parametrize("proxy", ["nginx", "haproxy", "caddy", "traefik", "envoy"])
-async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy):
+async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy):  # noqa: F811
     """By the way its adapter knows: a signal to the container, its admin socket in the mounted directory, a moved file."""
     async with lab_of(proxy) as lab:
         assert lab.proxy_version.count(".") == 2
@@ -95,7 +56,7 @@ async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy)
         assert proxy_vital.detail["roles"]["master"] == 1
 
 
-async def test_every_fault_of_containers_takes_hold_and_goes_back(lab_of):
+async def test_every_fault_of_containers_takes_hold_and_goes_back(lab_of):  # noqa: F811
     """Stop, kill, pause, off the network, less CPU: seen by a look, undone to exactly what was, and the origins count on."""
     async with lab_of("nginx") as lab:
         assert {"b1", "b2"} == set(lab.backend_names())
@@ -186,16 +147,7 @@ async def test_what_strangers_do_to_containers_is_told_and_outlived(lab_of, engi
         assert not (await lab.apply_generation(9)).ok
 
 
-async def test_a_proxy_that_does_not_come_up_says_why_and_leaves_nothing(lab_of):
-    """Its own validator's words; nothing is left (the fixture looks)."""
-    with pytest.raises(
-        LabError, match=r"nginx refuses its configuration[\s\S]*unknown directive \"soak_nonsense\""
-    ):
-        async with lab_of("nginx", extra="soak_nonsense on;"):
-            pass
-
-
-async def test_a_missing_image_and_a_missing_engine_stop_a_start_before_anything_is_made(lab_of):
+async def test_a_missing_image_and_a_missing_engine_stop_a_start_before_anything_is_made(lab_of):  # noqa: F811
     """One sentence each, with what to do."""
     with pytest.raises(LabError, match=r"docker pull nowhere/nginx:1"):
         async with lab_of("nginx", docker={"proxy_image": "nowhere/nginx:1"}):
@@ -208,7 +160,7 @@ async def test_a_missing_image_and_a_missing_engine_stop_a_start_before_anything
             pass
 
 
-async def test_the_published_port_leads_to_the_proxy(lab_of):
+async def test_the_published_port_leads_to_the_proxy(lab_of):  # noqa: F811
     """For people, and for the load where the plan says so."""
     async with lab_of("nginx", docker={"reach": "published"}) as lab:
         assert "127.0.0.1" == lab.proxy_address.host
@@ -237,15 +189,3 @@ def test_addresses_are_spread_over_the_subnet():
     assert "127.0.0.1" == addressed(wanted, "10.9.8.0/24", everywhere).proxy.host
     with pytest.raises(LabError, match=r"10.9.8.0/29, which is too small for 3 origins"):
         addressed(wanted, "10.9.8.0/29", DockerLabPlan())
-
-
-async def test_a_look_before_the_run_names_what_is_missing(dockerd, images):  # noqa: F811
-    """The engine with its version, the images that are there, and how to get the others."""
-    where = {"host": dockerd.host, "proxy_image": images.proxy("nginx"), "origin_image": "soakd:9"}
-    plan = Plan.model_validate({"lab": {"kind": "docker", "docker": where}})
-    look = await look_at_engine(plan)
-    assert look.engine.startswith("Docker ")
-    assert [images.proxy("nginx")] == list(look.images)
-    assert 1 == len(look.missing)
-    assert "docker build -t soakd:9 ." in look.missing[0]
-    assert isinstance(await Engine.connect(dockerd.host), Engine)

@@ -1,0 +1,50 @@
+"""A docker lab of stand-in images for tests: started, stopped whatever happens, and nothing of it left."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from soak.lab.docker import DockerLab
+from soak.plan import Plan
+from soak.rundir import RunDir
+from tests.engine.dockerd import Dockerd
+from tests.engine.fixtures import Images, dockerd, images  # noqa: F401 - fixtures
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def lab_of(tmp_path: Path, dockerd: Dockerd, images: Images) -> Start:  # noqa: F811
+    """Return what starts a lab of stand-ins; whatever happens, it is stopped, and stopping leaves nothing."""
+
+    @asynccontextmanager
+    async def lab_of(proxy: str, events: list[Any] | None = None, **fields: Any) -> AsyncIterator[DockerLab]:
+        where = {"host": dockerd.host, "proxy_image": images.proxy(proxy), "origin_image": images.origin()}
+        where |= fields.pop("docker", {})
+        plan = Plan.model_validate(
+            {
+                "lab": {"kind": "docker", "backends": 2, "start_timeout": "40s", "docker": where},
+                "proxy": {"kind": proxy, **fields},
+            }
+        )
+        said: list[Any] = [] if events is None else events
+        lab = DockerLab(
+            RunDir(tmp_path / "run-1"), plan, on_event=lambda name, data: said.append((name, data)), routes=2
+        )
+        try:
+            await lab.start()
+            yield lab
+        finally:
+            evidence = await lab.stop()
+            assert evidence.ok, evidence.reason
+            client = dockerd.client()
+            assert [] == client.containers(all=True)
+            assert [] == [row["Name"] for row in client.networks() if row["Name"].startswith("soak")]
+            client.close()
+
+    return lab_of

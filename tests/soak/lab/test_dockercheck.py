@@ -1,0 +1,32 @@
+"""The look at an engine before a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from soak.errors import LabError
+from soak.lab.dockercheck import look_at_engine
+from soak.plan import Plan
+from tests.engine.fixtures import dockerd, images  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.xdist_group("docker")
+
+
+async def test_a_look_before_the_run_names_what_is_missing(dockerd, images):  # noqa: F811
+    """The engine with its version, the images that are there, and how to get the others."""
+    where = {"host": dockerd.host, "proxy_image": images.proxy("nginx"), "origin_image": "soakd:9"}
+    plan = Plan.model_validate({"lab": {"kind": "docker", "docker": where}})
+    look = await look_at_engine(plan)
+    assert look.engine.startswith("Docker ")
+    assert [images.proxy("nginx")] == list(look.images)
+    assert 1 == len(look.missing)
+    assert "docker build -t soakd:9 ." in look.missing[0]
+
+
+async def test_an_engine_that_is_away_and_a_proxy_without_an_image_are_refused():
+    """In one sentence each."""
+    away = {"kind": "docker", "docker": {"host": "/nowhere.sock"}}
+    with pytest.raises(LabError, match=r"no container engine answers at unix:///nowhere\.sock"):
+        await look_at_engine(Plan.model_validate({"lab": away}))
+    with pytest.raises(LabError, match="rocky has no image"):
+        await look_at_engine(Plan.model_validate({"lab": away, "proxy": {"kind": "rocky"}}))
