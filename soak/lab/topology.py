@@ -2,11 +2,13 @@
 
 Ports lie outside the kernel's ephemeral range. Inside it, a client's outgoing connection could take the port of an origin
 that is down, so that the origin could not come back; or a connect to that closed port could be given the very same port
-as its source and reach itself.
+as its source and reach itself. Each process draws from a stretch of its own, so that no other soak on this host takes the port
+of an origin that is down, or one that a proxy is about to listen on.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import socket
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,7 @@ LOOPBACK = "127.0.0.1"
 _LOWEST_PORT = 10_000
 _HIGHEST_PORT = 65_535
 _TRIES = 2_000
+_STRETCH = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +78,16 @@ def ephemeral_range() -> tuple[int, int]:
 def free_ports(count: int, *, host: str = LOOPBACK, ephemeral: tuple[int, int] | None = None) -> list[int]:
     """Return different ports that nobody listens on, outside the ephemeral range.
 
-    Drawn at random, so that two labs that start at once do not draw the same. Raises ``LabError``.
+    Drawn at random from this process' own stretch, and from all others once that is used up. Raises ``LabError``.
     """
     low, high = ephemeral or ephemeral_range()
     candidates = [port for port in range(_LOWEST_PORT, _HIGHEST_PORT + 1) if not low <= port <= high]
     if len(candidates) < count:
         candidates = list(range(_LOWEST_PORT, _HIGHEST_PORT + 1))
-    draw = random.SystemRandom().sample(candidates, min(_TRIES, len(candidates)))
+    chance, stretch = random.SystemRandom(), own_stretch()
+    own = [port for port in candidates if port in stretch]
+    others = [port for port in candidates if port not in stretch]
+    draw = chance.sample(own, len(own)) + chance.sample(others, min(_TRIES, len(others)))
     ports: list[int] = []
     with ExitStack() as held:
         for port in draw:
@@ -98,3 +104,24 @@ def free_ports(count: int, *, host: str = LOOPBACK, ephemeral: tuple[int, int] |
             f"only {len(ports)} of {count} ports are free on {host}; end what listens there and try again"
         )
     return ports
+
+
+@functools.cache
+def own_stretch() -> range:
+    """Return ports that no other soak in this network draws from while this process lives; none when all are claimed.
+
+    A claim is an abstract Unix socket (unix(7)): the kernel gives it to one process, takes it back when that ends however it
+    ends, and keeps it apart for each network namespace, as ports are.
+    """
+    low, high = ephemeral_range()
+    starts = range(_LOWEST_PORT, _HIGHEST_PORT + 1 - _STRETCH, _STRETCH)
+    outside = [start for start in starts if not low - _STRETCH < start <= high]
+    for start in random.SystemRandom().sample(outside, len(outside)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
+            try:
+                claim.bind(f"\0soak-ports-{start}")
+            except OSError:
+                continue
+            claim.detach()  # stays open as long as the process
+            return range(start, start + _STRETCH)
+    return range(0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -43,6 +45,44 @@ def test_a_port_in_use_is_not_chosen(monkeypatch):
         monkeypatch.setattr(topology, "_HIGHEST_PORT", port)
         with pytest.raises(LabError, match=r"only 0 of 1 ports are free on 127\.0\.0\.1"):
             free_ports(1)
+
+
+CLAIM = """
+import sys
+from soak.lab.topology import free_ports, own_stretch
+print(own_stretch().start, *free_ports(200), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_no_two_processes_draw_from_the_same_stretch(monkeypatch):
+    """An origin that is down does not lose its port to another run; a process that ends gives its stretch back."""
+    own = topology.own_stretch()
+    assert set(free_ports(200)) <= set(own)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", CLAIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [[int(word) for word in process.stdout.readline().split()] for process in processes]
+    for process in processes:
+        process.communicate(timeout=20)
+    starts = {own.start, *(start for start, *_ in said)}
+
+    assert 3 == len(starts)
+    assert 600 == len({*free_ports(200), *(port for _, *ports in said for port in ports)})
+    monkeypatch.setattr(topology, "_LOWEST_PORT", said[0][0])
+    monkeypatch.setattr(topology, "_HIGHEST_PORT", said[0][0] + 1_024)
+    topology.own_stretch.cache_clear()
+    assert said[0][0] == topology.own_stretch().start, "it is free again"
+
+
+def test_without_a_stretch_any_free_port_must_do(monkeypatch):
+    """More runs than stretches is no reason to refuse one."""
+    monkeypatch.setattr(topology, "own_stretch", lambda: range(0))
+
+    assert 20 == len(set(free_ports(20)))
 
 
 def test_a_lab_has_names_in_order_and_no_shared_port():
