@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures, defined once for all tests
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
 

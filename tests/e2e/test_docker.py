@@ -13,7 +13,7 @@ import pytest
 from soak.errors import ControlError
 from tests.e2e.runs import LiveRun, gone, started, wait_for
 from tests.engine.dockerd import Dockerd
-from tests.engine.fixtures import Images, dockerd, images  # noqa: F401 - fixtures
+from tests.engine.fixtures import Images
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("docker")]
 
@@ -25,7 +25,7 @@ self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3}
 
 
 @pytest.fixture
-def plan(dockerd: Dockerd, images: Images) -> str:  # noqa: F811
+def plan(dockerd: Dockerd, images: Images) -> str:
     """A lab of stand-in images."""
     where = {"host": dockerd.host, "proxy_image": images.proxy("nginx"), "origin_image": images.origin()}
     return (
@@ -34,7 +34,7 @@ def plan(dockerd: Dockerd, images: Images) -> str:  # noqa: F811
     )
 
 
-def left_in(dockerd: Dockerd) -> dict[str, str]:  # noqa: F811
+def left_in(dockerd: Dockerd) -> dict[str, str]:
     """Return everything of soak's that an engine has: names of containers with their state, and networks."""
     client = dockerd.client()
     try:
@@ -46,7 +46,7 @@ def left_in(dockerd: Dockerd) -> dict[str, str]:  # noqa: F811
 
 
 @pytest.mark.timeout(180)
-def test_a_run_with_chaos_passes_and_leaves_nothing(tmp_path, plan, dockerd):  # noqa: F811
+def test_a_run_with_chaos_passes_and_leaves_nothing(tmp_path, plan, dockerd):
     """A reload and a backend off the network: verified by traffic, and the verdict is a pass."""
     chaos = """
     length: 24s
@@ -71,7 +71,7 @@ def test_a_run_with_chaos_passes_and_leaves_nothing(tmp_path, plan, dockerd):  #
 
 
 @pytest.mark.timeout(180)
-def test_heal_removes_all_when_daemon_and_guardian_were_killed(tmp_path, plan, dockerd):  # noqa: F811
+def test_heal_removes_all_when_daemon_and_guardian_were_killed(tmp_path, plan, dockerd):
     """A container is paused, ``lab.json`` is torn, nobody is alive: by its labels everything is found and removed."""
     with started(tmp_path, "length: 120s\nrate: 100", calm=plan) as live:
         _until_running(live)
@@ -94,7 +94,7 @@ def test_heal_removes_all_when_daemon_and_guardian_were_killed(tmp_path, plan, d
 
 
 @pytest.mark.timeout(180)
-def test_the_guardian_removes_all_when_the_daemon_was_killed(tmp_path, plan, dockerd):  # noqa: F811
+def test_the_guardian_removes_all_when_the_daemon_was_killed(tmp_path, plan, dockerd):
     """In the middle of a partition, without a command from anybody."""
     with started(tmp_path, "length: 120s\nrate: 100", calm=plan) as live:
         _until_running(live)

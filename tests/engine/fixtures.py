@@ -1,13 +1,19 @@
-"""Fixtures for tests with real containers. Mark such a module ``pytest.mark.xdist_group("docker")``: it has one engine."""
+"""Fixtures for tests with real containers, known to all tests by ``tests/conftest.py``: one engine for a session.
+
+Mark a module that uses them ``pytest.mark.xdist_group("docker")``, so that one process has that engine. What they need is imported
+when they are asked for: most tests need no container.
+"""
+
+from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from soak.lab.engine import Engine
-from tests.conftest import missing
-from tests.engine.dockerd import Dockerd, why_not
-from tests.engine.images import import_origin, import_proxy
+if TYPE_CHECKING:
+    from soak.lab.engine import Engine
+    from tests.engine.dockerd import Dockerd
 
 
 class Images:
@@ -19,12 +25,16 @@ class Images:
 
     def origin(self) -> str:
         """Return the name of soak's own image."""
+        from tests.engine.images import import_origin
+
         if "origin" not in self._have:
             self._have["origin"] = import_origin(self._dockerd)
         return self._have["origin"]
 
     def proxy(self, name: str) -> str:
         """Return the name of a proxy's image."""
+        from tests.engine.images import import_proxy
+
         if name not in self._have:
             self._have[name] = import_proxy(self._dockerd, name)
         return self._have[name]
@@ -33,6 +43,9 @@ class Images:
 @pytest.fixture(scope="session")
 def dockerd() -> Iterator[Dockerd]:
     """One private engine for the session. What a test leaves in it fails the last one."""
+    from tests.conftest import missing
+    from tests.engine.dockerd import Dockerd, why_not
+
     if (reason := why_not()) is not None:
         missing(reason)
     engine = Dockerd()
@@ -54,6 +67,8 @@ def images(dockerd: Dockerd) -> Images:
 @pytest.fixture
 async def engine(dockerd: Dockerd) -> AsyncIterator[Engine]:
     """soak's own door to the private engine."""
+    from soak.lab.engine import Engine
+
     connected = await Engine.connect(dockerd.host)
     yield connected
     connected.close()

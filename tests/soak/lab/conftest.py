@@ -14,6 +14,7 @@ from soak.lab.local import LocalLab
 from soak.lab.sweep import processes_of, release
 from soak.plan import Plan
 from soak.rundir import RunDir
+from tests.soak.lab.dockerlabs import lab_of  # noqa: F401 - a fixture, defined once for all files here
 
 from .running import Running, end, start
 

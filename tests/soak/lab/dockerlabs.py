@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from soak.lab.docker import DockerLab
 from soak.plan import Plan
 from soak.rundir import RunDir
-from tests.engine.dockerd import Dockerd
-from tests.engine.fixtures import Images, dockerd, images  # noqa: F401 - fixtures
+from tests.engine.fixtures import Images
+
+if TYPE_CHECKING:
+    from soak.lab.docker import DockerLab
+    from tests.engine.dockerd import Dockerd
 
 Start = Callable[..., Any]
 
 
 @pytest.fixture
-def lab_of(tmp_path: Path, dockerd: Dockerd, images: Images) -> Start:  # noqa: F811
+def lab_of(tmp_path: Path, dockerd: Dockerd, images: Images) -> Start:
     """Return what starts a lab of stand-ins; whatever happens, it is stopped, and stopping leaves nothing."""
+
+    from soak.lab.docker import DockerLab
 
     @asynccontextmanager
     async def lab_of(proxy: str, events: list[Any] | None = None, **fields: Any) -> AsyncIterator[DockerLab]:

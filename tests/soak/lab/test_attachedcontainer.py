@@ -27,7 +27,7 @@ from soak.lab.rendering import render_first
 from soak.plan import Plan
 from soak.rundir import RunDir
 from tests.engine.dockerd import Dockerd
-from tests.engine.fixtures import Images, dockerd, engine, images  # noqa: F401 - fixtures
+from tests.engine.fixtures import Images
 from tests.soak.lab.client import fetch
 
 pytestmark = pytest.mark.xdist_group("docker")
@@ -38,14 +38,14 @@ RUN = "attach-test"
 class Fleet:
     """A proxy and two backends in containers, in a network of their own."""
 
-    def __init__(self, engine: Engine, home: Path) -> None:  # noqa: F811
+    def __init__(self, engine: Engine, home: Path) -> None:
         self.engine = engine
         self.home = home
         self.ids: dict[str, str] = {}
         self.network = ""
         self.plan = Plan()
 
-    async def start(self, images: Images) -> None:  # noqa: F811
+    async def start(self, images: Images) -> None:
         made = await self.engine.create_network("soak-attach-test", {"soak.test": RUN})
         self.network = made.id
         base = made.subnet.rpartition(".")[0]
@@ -94,9 +94,9 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(
-    engine: Engine,  # noqa: F811
-    images: Images,  # noqa: F811
-    dockerd: Dockerd,  # noqa: F811
+    engine: Engine,
+    images: Images,
+    dockerd: Dockerd,
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Fleet]:
     """A running fleet, at the engine that DOCKER_HOST names."""
@@ -189,7 +189,7 @@ async def test_what_a_dead_run_paused_goes_on_and_nothing_is_removed(run: RunDir
     lab._attached.close()
 
 
-async def test_a_container_that_was_removed_or_doubled_is_said(engine: Engine, fleet: Fleet):  # noqa: F811
+async def test_a_container_that_was_removed_or_doubled_is_said(engine: Engine, fleet: Fleet):
     """soak makes none, and does not choose between two."""
     labels = labels_of(RUN, Role.BACKEND, "b1")
     thing = AttachedContainer("b1", labels, engine)

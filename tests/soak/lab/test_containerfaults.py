@@ -17,14 +17,13 @@ from soak.lab.containerfaults import (
     tighten,
 )
 from soak.lab.containers import ContainerSpec
-from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.xdist_group("docker")
 LABELS = {"soak.run": "containerfaults-test"}
 
 
 @pytest.fixture
-async def made(engine, images, dockerd):  # noqa: F811
+async def made(engine, images, dockerd):
     """A container as compose makes it: with ``cpus``, an alias and a fixed address; and one with neither limit nor fixed address."""
     network = await engine.create_network("soak-faults", LABELS)
     client, image = dockerd.client(), images.proxy("nginx")
@@ -50,7 +49,7 @@ async def made(engine, images, dockerd):  # noqa: F811
     await engine.remove_network(network.id)
 
 
-async def test_a_container_comes_back_with_its_address_and_its_names(engine, made):  # noqa: F811
+async def test_a_container_comes_back_with_its_address_and_its_names(engine, made):
     """Others find it by its alias again. The way back is JSON."""
     network, fixed, _ = made
     identity = (await engine.inspect(fixed)).identity
@@ -63,7 +62,7 @@ async def test_a_container_comes_back_with_its_address_and_its_names(engine, mad
     assert networks == await networks_of(engine, "b1", fixed)
 
 
-async def test_an_address_that_would_not_come_back_is_refused_before(engine, made):  # noqa: F811
+async def test_an_address_that_would_not_come_back_is_refused_before(engine, made):
     """The sentence says how to fix one."""
     with pytest.raises(
         TargetError, match=r"b2 has no fixed address in the network soak-faults.*ipv4_address"
@@ -71,7 +70,7 @@ async def test_an_address_that_would_not_come_back_is_refused_before(engine, mad
         await networks_of(engine, "b2", made[2])
 
 
-async def test_limits_given_as_cpus_are_changed_as_cpus(engine, made):  # noqa: F811
+async def test_limits_given_as_cpus_are_changed_as_cpus(engine, made):
     """The engine refuses a quota for such a container (409), so it gets none."""
     identity = (await engine.inspect(made[1])).identity
     before = json.loads(json.dumps(dict(await limits_of(engine, made[1]))))
@@ -84,7 +83,7 @@ async def test_limits_given_as_cpus_are_changed_as_cpus(engine, made):  # noqa: 
     assert before == await limits_of(engine, made[1])
 
 
-async def test_a_quota_where_there_was_none_is_lifted_again(engine, made):  # noqa: F811
+async def test_a_quota_where_there_was_none_is_lifted_again(engine, made):
     """No limit is a limit to go back to; one of memory could never be lifted again, so it is refused."""
     identity = (await engine.inspect(made[2])).identity
     before = await limits_of(engine, made[2])
@@ -97,7 +96,7 @@ async def test_a_quota_where_there_was_none_is_lifted_again(engine, made):  # no
     assert 0 == (await limits_of(engine, made[2]))["cpus"]
 
 
-async def test_a_container_that_ended_is_not_held_back(engine, made):  # noqa: F811
+async def test_a_container_that_ended_is_not_held_back(engine, made):
     """Its counter is gone with it."""
     await engine.stop(made[2], grace_s=0)
     with pytest.raises(IdentityChangedError, match="has ended"):

@@ -16,9 +16,7 @@ from soak.plan import Plan
 from soak.proxies.base import SERVER_NAME
 from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
-from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures
 from tests.soak.lab.client import fetch
-from tests.soak.lab.dockerlabs import lab_of  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
 
@@ -34,7 +32,7 @@ async def served(lab: DockerLab, generation: int) -> str:
 
 
 @pytest.mark.parametrize("proxy", ["nginx", "haproxy", "caddy", "traefik", "envoy"])
-async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy):  # noqa: F811
+async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy):
     """By the way its adapter knows: a signal to the container, its admin socket in the mounted directory, a moved file."""
     async with lab_of(proxy) as lab:
         assert lab.proxy_version.count(".") == 2
@@ -56,7 +54,7 @@ async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy)
         assert proxy_vital.detail["roles"]["master"] == 1
 
 
-async def test_every_fault_of_containers_takes_hold_and_goes_back(lab_of):  # noqa: F811
+async def test_every_fault_of_containers_takes_hold_and_goes_back(lab_of):
     """Stop, kill, pause, off the network, less CPU: seen by a look, undone to exactly what was, and the origins count on."""
     async with lab_of("nginx") as lab:
         assert {"b1", "b2"} == set(lab.backend_names())
@@ -117,7 +115,7 @@ async def _throttle(lab: DockerLab) -> None:
     assert limits == await lab.proxy_limits()
 
 
-async def test_what_strangers_do_to_containers_is_told_and_outlived(lab_of, engine):  # noqa: F811
+async def test_what_strangers_do_to_containers_is_told_and_outlived(lab_of, engine):
     """One killed and one removed by hand are events; a removed origin is made anew at its old address when it is to come back."""
     events: list[Any] = []
     async with lab_of("nginx", events) as lab:
@@ -147,7 +145,7 @@ async def test_what_strangers_do_to_containers_is_told_and_outlived(lab_of, engi
         assert not (await lab.apply_generation(9)).ok
 
 
-async def test_a_missing_image_and_a_missing_engine_stop_a_start_before_anything_is_made(lab_of):  # noqa: F811
+async def test_a_missing_image_and_a_missing_engine_stop_a_start_before_anything_is_made(lab_of):
     """One sentence each, with what to do."""
     with pytest.raises(LabError, match=r"docker pull nowhere/nginx:1"):
         async with lab_of("nginx", docker={"proxy_image": "nowhere/nginx:1"}):
@@ -160,7 +158,7 @@ async def test_a_missing_image_and_a_missing_engine_stop_a_start_before_anything
             pass
 
 
-async def test_the_published_port_leads_to_the_proxy(lab_of):  # noqa: F811
+async def test_the_published_port_leads_to_the_proxy(lab_of):
     """For people, and for the load where the plan says so."""
     async with lab_of("nginx", docker={"reach": "published"}) as lab:
         assert "127.0.0.1" == lab.proxy_address.host

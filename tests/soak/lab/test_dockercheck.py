@@ -7,12 +7,11 @@ import pytest
 from soak.errors import LabError
 from soak.lab.dockercheck import look_at_engine
 from soak.plan import Plan
-from tests.engine.fixtures import dockerd, images  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.xdist_group("docker")
 
 
-async def test_a_look_before_the_run_names_what_is_missing(dockerd, images):  # noqa: F811
+async def test_a_look_before_the_run_names_what_is_missing(dockerd, images):
     """The engine with its version, the images that are there, and how to get the others."""
     where = {"host": dockerd.host, "proxy_image": images.proxy("nginx"), "origin_image": "soakd:9"}
     plan = Plan.model_validate({"lab": {"kind": "docker", "docker": where}})

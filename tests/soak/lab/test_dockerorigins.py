@@ -12,7 +12,6 @@ from soak.errors import LabError
 from soak.lab.dockerorigins import DockerOrigins, OwnContainer, origin_spec
 from soak.proxies.base import BackendAddress
 from soak.rundir import RunDir
-from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.xdist_group("docker")
 
@@ -30,7 +29,7 @@ def test_an_origin_is_described_whole(tmp_path):
     assert "--tls-port 8443 --certificate /run/soak/origin.pem" in words
 
 
-async def test_an_origin_that_ends_at_once_says_why(tmp_path, engine, images):  # noqa: F811
+async def test_an_origin_that_ends_at_once_says_why(tmp_path, engine, images):
     """The words of its container are in the sentence."""
     origins = _origins(tmp_path, engine, images.proxy("nginx"), ["sh", "-c", "echo no such thing; exit 3"])
     try:
@@ -41,7 +40,7 @@ async def test_an_origin_that_ends_at_once_says_why(tmp_path, engine, images):  
             await engine.remove(container)
 
 
-async def test_counters_that_cannot_be_shared_stop_the_start(tmp_path, engine, images):  # noqa: F811
+async def test_counters_that_cannot_be_shared_stop_the_start(tmp_path, engine, images):
     """Before a container is made."""
     origins = _origins(tmp_path / "missing", engine, images.proxy("nginx"), ["sleep", "9"])
     with pytest.raises(LabError, match="the origins cannot share"):
@@ -50,7 +49,7 @@ async def test_counters_that_cannot_be_shared_stop_the_start(tmp_path, engine, i
         origins.containers()
 
 
-def _origins(directory, engine, image, argv):  # noqa: F811
+def _origins(directory, engine, image, argv):
     address = BackendAddress("b1", "127.0.0.1", 9)
     spec = origin_spec(RunDir(directory), image, "", address, 0, directory=directory)
     lonely = type(spec)(f"{spec.name}-test", image, argv, spec.labels)

@@ -7,13 +7,11 @@ import pytest
 from chaos.target import TargetError
 from soak.errors import LabError
 from soak.proxies.nginx import NginxAdapter
-from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures
-from tests.soak.lab.dockerlabs import lab_of  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
 
 
-async def test_a_proxy_that_does_not_come_up_says_why_and_leaves_nothing(lab_of):  # noqa: F811
+async def test_a_proxy_that_does_not_come_up_says_why_and_leaves_nothing(lab_of):
     """Its own validator's words; nothing is left (the fixture looks)."""
     with pytest.raises(
         LabError, match=r"nginx refuses its configuration[\s\S]*unknown directive \"soak_nonsense\""
@@ -22,7 +20,7 @@ async def test_a_proxy_that_does_not_come_up_says_why_and_leaves_nothing(lab_of)
             pass
 
 
-async def test_a_proxy_that_ends_at_once_says_how(lab_of, monkeypatch):  # noqa: F811
+async def test_a_proxy_that_ends_at_once_says_how(lab_of, monkeypatch):
     """Its exit status and its words are in the sentence."""
     monkeypatch.setattr(NginxAdapter, "validate_command", lambda *_args: None)
     monkeypatch.setattr(
@@ -34,7 +32,7 @@ async def test_a_proxy_that_ends_at_once_says_how(lab_of, monkeypatch):  # noqa:
             pass
 
 
-async def test_a_container_that_was_removed_is_not_mistaken(lab_of, engine):  # noqa: F811
+async def test_a_container_that_was_removed_is_not_mistaken(lab_of, engine):
     """A validation and a reload say that it is gone; what is in place and what is remembered stay the same."""
     async with lab_of("nginx") as lab:
         before = (lab.generation(), lab.serial())

@@ -23,7 +23,7 @@ from soak.lab.dockerstate import (
 from soak.lab.sweep import LocalHealable
 from soak.rundir import RunDir
 from tests.engine.dockerd import Dockerd
-from tests.engine.fixtures import Images, dockerd, engine, images  # noqa: F401 - fixtures
+from tests.engine.fixtures import Images
 
 pytestmark = pytest.mark.xdist_group("docker")
 
@@ -80,7 +80,7 @@ async def test_an_engine_that_is_away_leaves_it_said(run: RunDir):
     assert ["containers and a network"] == still_there(run)
 
 
-async def test_only_what_carries_both_labels_is_removed(run, dockerd: Dockerd, engine, images: Images):  # noqa: F811
+async def test_only_what_carries_both_labels_is_removed(run, dockerd: Dockerd, engine, images: Images):
     """A paused container and its network go; a container of another directory's run of that name stays."""
     write_record(run, dockerd.host)
     network = await engine.create_network(name_of(run, "net"), labels_of(run))

@@ -16,7 +16,6 @@ from soak.lab.enginewords import (
     ImageMissingError,
     NameTakenError,
 )
-from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.xdist_group("docker")
 
@@ -24,7 +23,7 @@ LABELS = {"soak.run": "engine-test"}
 
 
 @pytest.fixture
-async def sleeper(engine, images):  # noqa: F811
+async def sleeper(engine, images):
     """A running container that does nothing."""
     spec = ContainerSpec(
         "soak-sleeper", images.proxy("nginx"), ["sleep", "600"], LABELS, cpus=2, memory_bytes=256 << 20
@@ -35,7 +34,7 @@ async def sleeper(engine, images):  # noqa: F811
     await engine.remove(container)
 
 
-async def test_lifecycle_shows_in_state_and_identity(engine, sleeper):  # noqa: F811
+async def test_lifecycle_shows_in_state_and_identity(engine, sleeper):
     """Pause, kill and start are seen by inspect; a restart is another process in the same container."""
     first = await engine.inspect(sleeper)
     assert ("running", True) == (first.state, first.alive)
@@ -55,7 +54,7 @@ async def test_lifecycle_shows_in_state_and_identity(engine, sleeper):  # noqa: 
     assert "exited" == (await engine.inspect(sleeper)).state
 
 
-async def _until(engine: Engine, container: str, state: str) -> Container:  # noqa: F811
+async def _until(engine: Engine, container: str, state: str) -> Container:
     for _ in range(200):
         seen = await engine.inspect(container)
         if seen.state == state:
@@ -63,7 +62,7 @@ async def _until(engine: Engine, container: str, state: str) -> Container:  # no
     raise AssertionError(f"{container} is {seen.state}, not {state}")
 
 
-async def test_exec_top_logs_and_list_tell_what_is_inside(engine, images, sleeper):  # noqa: F811
+async def test_exec_top_logs_and_list_tell_what_is_inside(engine, images, sleeper):
     """A command's words and code, the processes, and the containers of a label."""
     ran = await engine.exec(sleeper, ["sh", "-c", "echo hello; exit 3"])
     assert (3, "hello") == (ran.code, ran.output)
@@ -77,7 +76,7 @@ async def test_exec_top_logs_and_list_tell_what_is_inside(engine, images, sleepe
     assert [sleeper] == [c.id for c in await engine.list(LABELS)]
 
 
-async def test_counters_grow_with_work_whoever_reads_them(engine, sleeper, monkeypatch):  # noqa: F811
+async def test_counters_grow_with_work_whoever_reads_them(engine, sleeper, monkeypatch):
     """CPU time is a counter, from the control group and from the engine alike; memory and processes are there."""
     seen = await engine.inspect(sleeper)
     before = await engine.counters(seen)
@@ -92,7 +91,7 @@ async def test_counters_grow_with_work_whoever_reads_them(engine, sleeper, monke
     assert asked.rss_bytes == pytest.approx(after.rss_bytes, abs=1 << 20)
 
 
-async def test_limits_are_changed_and_put_back(engine, sleeper):  # noqa: F811
+async def test_limits_are_changed_and_put_back(engine, sleeper):
     """A container with a quota can be given another one while it runs, and its first one again."""
     limits = (await engine.inspect(sleeper)).limits
     assert Limits(100_000, 200_000, 256 << 20, 256 << 20) == limits
@@ -102,7 +101,7 @@ async def test_limits_are_changed_and_put_back(engine, sleeper):  # noqa: F811
     assert limits == (await engine.inspect(sleeper)).limits
 
 
-async def test_network_gives_fixed_addresses_that_survive(engine, images):  # noqa: F811
+async def test_network_gives_fixed_addresses_that_survive(engine, images):
     """An address in the subnet that the engine chose is kept over a disconnect and over a restart."""
     network = await engine.create_network("soak-engine-test", LABELS)
     spec = ContainerSpec(
@@ -135,7 +134,7 @@ def _nth(subnet: str, number: int) -> str:
     return subnet.rpartition(".")[0] + f".{number}"
 
 
-async def test_files_and_ports_of_this_host_are_seen_inside(engine, images, tmp_path):  # noqa: F811
+async def test_files_and_ports_of_this_host_are_seen_inside(engine, images, tmp_path):
     """A directory is shared both ways, all output can be followed into a file, and the container runs as who was asked."""
     (tmp_path / "word").write_text("from outside")
     tmp_path.chmod(0o777)
@@ -165,7 +164,7 @@ async def test_files_and_ports_of_this_host_are_seen_inside(engine, images, tmp_
         await engine.remove(container)
 
 
-async def test_refusals_name_the_value_and_the_fix(engine, images, sleeper):  # noqa: F811
+async def test_refusals_name_the_value_and_the_fix(engine, images, sleeper):
     """What is missing, taken or gone is its own error, and its sentence says what to do."""
     with pytest.raises(
         ImageMissingError, match=r"'nowhere/nginx:9' is not on the engine .* docker pull nowhere/nginx:9"
@@ -247,7 +246,7 @@ def test_the_engine_is_where_the_plan_or_the_environment_says(monkeypatch):
 
 async def test_an_engine_that_was_never_connected_says_so():
     """Not an attribute error."""
-    engine = Engine(f"unix:///nowhere-{os.getpid()}")  # noqa: F811
+    engine = Engine(f"unix:///nowhere-{os.getpid()}")
     with pytest.raises(EngineError, match="not connected"):
         engine._client.ping()
     engine.close()

@@ -13,13 +13,13 @@ from soak.lab.engine import Engine
 from soak.lab.inside import main, shim
 from soak.proxies.catalog import adapter
 from tests.engine.dockerd import Dockerd
-from tests.engine.fixtures import Images, dockerd, engine, images  # noqa: F401 - fixtures
+from tests.engine.fixtures import Images
 
 pytestmark = pytest.mark.xdist_group("docker")
 
 
 @pytest.fixture
-async def proxy(engine: Engine, images: Images) -> AsyncIterator[str]:  # noqa: F811
+async def proxy(engine: Engine, images: Images) -> AsyncIterator[str]:
     """A container with nginx in it."""
     made = await engine.create(
         ContainerSpec("soak-inside", images.proxy("nginx"), ["sleep", "600"], {"soak.test": "i"})
@@ -29,7 +29,7 @@ async def proxy(engine: Engine, images: Images) -> AsyncIterator[str]:  # noqa: 
     await engine.remove(made)
 
 
-async def test_an_adapter_asks_a_binary_that_is_only_inside(proxy: str, dockerd: Dockerd, tmp_path: Path):  # noqa: F811
+async def test_an_adapter_asks_a_binary_that_is_only_inside(proxy: str, dockerd: Dockerd, tmp_path: Path):
     """Its version, by its own words; the exit code and the output of anything else pass through."""
     binary = shim(tmp_path / "a proxy's binary", engine=dockerd.host, container=proxy, program="nginx")
     assert adapter("nginx").version(binary).count(".") == 2

@@ -9,13 +9,12 @@ import pytest
 
 from soak.lab.oneoff import main, stand_in
 from soak.proxies.catalog import adapter
-from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.xdist_group("docker")
 LABELS = {"soak.run": "oneoff-test"}
 
 
-async def test_an_adapter_asks_the_binary_of_an_image(tmp_path, dockerd, images, engine):  # noqa: F811
+async def test_an_adapter_asks_the_binary_of_an_image(tmp_path, dockerd, images, engine):
     """Its version, all of a long answer, and nothing is left."""
     path = stand_in(
         tmp_path / "it's nginx",
