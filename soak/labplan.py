@@ -157,7 +157,7 @@ class LabPlan(Frozen):
         if self.kind == "attach" and self.attach is None:
             raise ValueError(
                 "kind attach needs the section 'attach': the proxy and the backends that somebody else runs; "
-                "'soak start --preset compose' is an example"
+                "'soak render --help' says how"
             )
         if self.attach is not None and self.kind != "attach":
             raise ValueError(f"the section 'attach' is for kind attach, not for kind {self.kind}")

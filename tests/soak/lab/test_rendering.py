@@ -36,10 +36,12 @@ def test_everything_that_a_start_needs_is_there(tmp_path: Path):
 
 
 def test_again_is_no_harm_and_a_strangers_file_is_spared(tmp_path: Path):
-    """What soak rendered it may render anew; what it did not, only when forced."""
+    """What soak rendered it may render anew; what it did not, only when forced. A table that origins may count in stays."""
     strangers = Strangers(tmp_path)
     strangers.render()
+    Shared.open(tmp_path / "origins.shared", 0).counters[0] = 7
     strangers.render()
+    assert 7 == Shared.open(tmp_path / "origins.shared", 0).counters[0]
     (tmp_path / "proxy" / ".rendered-by-soak").unlink()
     (tmp_path / "proxy" / "nginx.conf").write_text("mine")
 
