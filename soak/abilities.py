@@ -74,11 +74,19 @@ def abilities(plan: Plan, declared: frozenset[Capability] | None = None) -> list
             "lab",
             name in in_lab,
             MEANINGS.get(name, ""),
-            "" if name in in_lab else f"no {plan.lab.kind} lab can",
+            "" if name in in_lab else _not_in(plan),
         )
         for name in sorted(EVERY_LAB_ABILITY | in_lab)
     ]
     return of_proxy + of_lab
+
+
+def _not_in(plan: Plan) -> str:
+    return (
+        "it is a process of this host, and only containers can"
+        if plan.lab.attach is not None
+        else f"no {plan.lab.kind} lab can"
+    )
 
 
 def lacking(fault: Fault, plan: Plan) -> frozenset[str]:
@@ -155,4 +163,6 @@ def _undeclared(adapter: ProxyAdapter, one: Capability) -> str:
 
 
 def _of_lab(plan: Plan) -> frozenset[str]:
+    if plan.lab.attach is not None:
+        return plan.lab.attach.abilities
     return OF_LABS.get(plan.lab.kind, EVERY_LAB_ABILITY)

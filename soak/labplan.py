@@ -77,6 +77,16 @@ class AttachLabPlan(Frozen):
     )
 
     @property
+    def abilities(self) -> frozenset[str]:
+        """What can be done to them: more to containers than to processes."""
+        found = {"backend_stop", "backend_pause"}
+        if all(one.pid_file is None for one in self.backends):
+            found.add("backend_partition")
+        if self.proxy.pid_file is None:
+            found.add("proxy_throttle")
+        return frozenset(found)
+
+    @property
     def needs_engine(self) -> bool:
         """Whether any of them is a container."""
         return self.proxy.pid_file is None or any(one.pid_file is None for one in self.backends)
@@ -111,7 +121,9 @@ class DockerLabPlan(Frozen):
     )
     cpus: float = Field(2.0, ge=0, le=1024, description="CPUs that the proxy may use; 0: all.")
     memory: Size = Field(1024**3, description="Memory that the proxy may use; 0: all.")
-    publish: str = Field("127.0.0.1", min_length=1, description="Address of this host that leads to the proxy.")
+    publish: str = Field(
+        "127.0.0.1", min_length=1, description="Address of this host that leads to the proxy."
+    )
     reach: Literal["address", "published"] = Field(
         "address",
         description="How the load reaches the proxy: at its own address in the network, or through the published port, "

@@ -19,6 +19,7 @@ from soak.errors import LabError
 from soak.lab.attached import Thing
 from soak.lab.attachedbackends import AttachedBackends
 from soak.lab.attachedcontainer import AttachedContainer
+from soak.lab.attachedfaults import AttachedFaults
 from soak.lab.attachedprocess import AttachedProcess
 from soak.lab.attachedproxy import AttachedProxy, give_back
 from soak.lab.attachments import PROXY, Attachments, attachments_of, topology_of, until_all_run
@@ -34,10 +35,9 @@ from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
 
 _TEND_PERIOD_S = 2.0
-_OF_LAB = frozenset({"backend_stop", "backend_pause"})
 
 
-class AttachLab:
+class AttachLab(AttachedFaults):
     """One run's system under test, which belongs to somebody else."""
 
     server_name = SERVER_NAME
@@ -134,7 +134,7 @@ class AttachLab:
 
     def supports(self, capability: str) -> bool:
         """Whether the lab and its proxy can do this."""
-        return capability in _OF_LAB | supported_by(self._adapter)
+        return capability in self._where.abilities | supported_by(self._adapter)
 
     def backend_names(self) -> Sequence[str]:
         """Return the names, in order."""

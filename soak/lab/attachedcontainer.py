@@ -6,8 +6,7 @@ A container that was made anew under the same labels is another one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
 
@@ -15,11 +14,12 @@ from chaos.target import BackendState, Identity, TargetError
 from soak.lab.attached import Role, Seen, changed
 from soak.lab.checking import Checked
 from soak.lab.containers import Container
+from soak.lab.containervitals import look_at_container
 from soak.lab.engine import Engine
 from soak.lab.enginewords import ContainerGoneError, EngineError, for_faults
 from soak.lab.inside import shim
 from soak.model import Vital
-from soak.proxies.base import ProcessRole, ProxyAdapter, SeenProcess, TellsProcesses
+from soak.proxies.base import ProxyAdapter
 
 RUN_LABEL = "soak.run"
 ROLE_LABEL = "soak.role"
@@ -41,7 +41,7 @@ class AttachedContainer:
     ) -> None:
         self.name = name
         self._labels = labels
-        self._engine = engine
+        self.engine = engine
         self._known: Identity = {} if known is None else known
 
     async def look(self) -> Seen:
@@ -58,7 +58,7 @@ class AttachedContainer:
         container = str(self._known.get("container", ""))
         with for_faults():
             try:
-                await self._engine.start(container)
+                await self.engine.start(container)
             except ContainerGoneError as error:
                 raise TargetError(
                     f"the container of {self.name} was removed, and soak never makes one; "
@@ -70,97 +70,73 @@ class AttachedContainer:
         with for_faults():
             found = await self._proven(identity)
             if found.state == "paused":
-                await self._engine.unpause(found.id)
+                await self.engine.unpause(found.id)
             if force:
-                await self._engine.kill(found.id)
-            await self._engine.stop(found.id, grace_s=_GRACE_S)  # returns once it is gone
+                await self.engine.kill(found.id)
+            await self.engine.stop(found.id, grace_s=_GRACE_S)  # returns once it is gone
 
     async def suspend(self, identity: Identity) -> None:
         """Pause it."""
         with for_faults():
-            await self._engine.pause((await self._proven(identity)).id)
+            await self.engine.pause((await self._proven(identity)).id)
 
     async def resume(self, identity: Identity) -> None:
         """Unpause it."""
         with for_faults():
-            await self._engine.unpause((await self._proven(identity)).id)
+            await self.engine.unpause((await self._proven(identity)).id)
 
     async def signal(self, identity: Identity, number: Signals) -> None:
         """Send a signal to its main process."""
         with for_faults():
-            await self._engine.kill((await self._proven(identity)).id, number.name)
+            await self.engine.kill((await self._proven(identity)).id, number.name)
 
     async def run(self, command: Sequence[str], *, timeout_s: float) -> Checked:
         """Run a command in the container."""
         try:
-            done = await self._engine.exec(str(self._known["container"]), command, timeout_s=timeout_s)
+            done = await self.engine.exec(str(self._known["container"]), command, timeout_s=timeout_s)
         except (EngineError, KeyError) as error:
             return Checked(None, str(error))
         return Checked(done.code, done.output.strip())
 
     async def vital(self, at_s: float, adapter: ProxyAdapter | None) -> Vital:
-        """Read what the kernel counts for it; files are not counted, for another's are out of sight."""
-        try:
-            found = await self._engine.inspect(str(self._known["container"]))
-            if not found.alive:
-                return _nothing(at_s, self.name)
-            counters = await self._engine.counters(found)
-            processes = await self._engine.top(found.id)
-        except (
-            EngineError,
-            KeyError,
-        ):  # it ended meanwhile, or the engine is away: faults say so, a look does not fail
-            return _nothing(at_s, self.name)
-        roles = Counter(_roles(adapter, processes))
-        return Vital(
-            at_s=at_s,
-            subject=self.name,
-            rss_bytes=counters.rss_bytes,
-            cpu_s=counters.cpu_s,
-            fds=0,
-            processes=len(processes),
-            old_processes=roles[ProcessRole.OLD_WORKER.value],
-            detail={"container": found.id[:12], "roles": dict(roles), "oom_kills": counters.oom_kills},
+        """Read what the kernel counts for it, and its processes."""
+        return await look_at_container(
+            self.engine, str(self._known.get("container", "")), self.name, at_s, adapter
         )
+
+    async def container(self) -> str:
+        """Return the id of the present container, running or not. Raises ``TargetError`` when there is none."""
+        with for_faults():
+            found = await self._find()
+        if found is None:
+            raise TargetError(f"there is no container of {self.name} any more; somebody removed it")
+        return found.id
 
     def stand_in(self, path: Path, program: str) -> Path:
         """Write an executable that runs a program of this container, and return it."""
-        return shim(path, engine=self._engine.host, container=str(self._known["container"]), program=program)
+        return shim(path, engine=self.engine.host, container=str(self._known["container"]), program=program)
 
     async def _find(self) -> Container | None:
         if container := self._known.get("container"):
             try:
-                return await self._engine.inspect(str(container))
+                return await self.engine.inspect(str(container))
             except ContainerGoneError:
                 pass
-        found = await self._engine.list(self._labels)
+        found = await self.engine.list(self._labels)
         if len(found) > 1:
             shown = " ".join(f"{key}={value}" for key, value in self._labels.items())
             names = ", ".join(one.name for one in found)
             raise EngineError(
                 f"{len(found)} containers carry the labels {shown} of {self.name}: {names}; leave one"
             )
-        return await self._engine.inspect(found[0].id) if found else None
+        return await self.engine.inspect(found[0].id) if found else None
 
     async def _proven(self, identity: Identity) -> Container:
         """Return the container when it is the one that was prepared. Raises ``IdentityChangedError``."""
         try:
-            found = await self._engine.inspect(str(identity.get("container", "")))
+            found = await self.engine.inspect(str(identity.get("container", "")))
         except ContainerGoneError as error:
             raise changed(self.name, identity, {}) from error
         if found.identity != dict(identity):
             raise changed(self.name, identity, found.identity)
         return found
-
-
-def _nothing(at_s: float, name: str) -> Vital:
-    return Vital(at_s=at_s, subject=name, rss_bytes=0, cpu_s=0.0, fds=0, processes=0)
-
-
-def _roles(adapter: ProxyAdapter | None, processes: Sequence[SeenProcess]) -> Iterator[str]:
-    if adapter is None:
-        return
-    told = adapter.roles(processes) if isinstance(adapter, TellsProcesses) else None
-    for one in processes:
-        role = adapter.role(" ".join(one.argv)) if told is None else told.get(one.pid, ProcessRole.OTHER)
-        yield role.value

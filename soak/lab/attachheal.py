@@ -12,6 +12,7 @@ from chaos.model import Evidence
 from chaos.target import BackendStatus, Identity, Target, TargetError
 from soak.clock import Clock, SystemClock
 from soak.lab.attachedbackends import AttachedBackends
+from soak.lab.attachedfaults import AttachedFaults
 from soak.lab.attachedproxy import give_back
 from soak.lab.attachments import PROXY, Attachments, attachments_of
 from soak.lab.attachstate import Borrowed, originals_of
@@ -21,7 +22,7 @@ from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 
 
-class AttachTarget:
+class AttachTarget(AttachedFaults):
     """What a healer may do: bring backends back, and give the proxy its own files. Satisfies ``chaos.target.Target``."""
 
     def __init__(
@@ -39,9 +40,13 @@ class AttachTarget:
             start_timeout_s=borrowed.plan.lab.start_timeout,
         )
 
+    @property
+    def _attached(self) -> Attachments:
+        return self._attachments
+
     def supports(self, capability: str) -> bool:
         """Whether the lab and its proxy can do this."""
-        return capability in {"backend_stop", "backend_pause"} | supported_by(self._adapter)
+        return capability in self._attached.plan.abilities | supported_by(self._adapter)
 
     def backend_names(self) -> Sequence[str]:
         """Return the names, in order."""

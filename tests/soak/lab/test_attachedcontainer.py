@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,90 +20,25 @@ from soak.lab.attached import Role
 from soak.lab.attachedcontainer import AttachedContainer, labels_of
 from soak.lab.containers import ContainerSpec
 from soak.lab.engine import Engine
-from soak.lab.rendering import render_first
 from soak.plan import Plan
 from soak.rundir import RunDir
 from tests.engine.dockerd import Dockerd
 from tests.engine.fixtures import Images
 from tests.soak.lab.client import fetch
 
+from .fleet import RUN, Fleet, fleet_at
+
 pytestmark = pytest.mark.xdist_group("docker")
-
-RUN = "attach-test"
-
-
-class Fleet:
-    """A proxy and two backends in containers, in a network of their own."""
-
-    def __init__(self, engine: Engine, home: Path) -> None:
-        self.engine = engine
-        self.home = home
-        self.ids: dict[str, str] = {}
-        self.network = ""
-        self.plan = Plan()
-
-    async def start(self, images: Images) -> None:
-        made = await self.engine.create_network("soak-attach-test", {"soak.test": RUN})
-        self.network = made.id
-        base = made.subnet.rpartition(".")[0]
-        attach = {
-            "run": RUN,
-            "proxy": {
-                "directory": str(self.home / "proxy"),
-                "host": f"{base}.10",
-                "http_port": 8080,
-                "https_port": 8443,
-                "listen": "0.0.0.0",
-            },
-            "backends": [{"host": f"{base}.1{number}", "port": 8000} for number in (1, 2)],
-        }
-        lab = {"kind": "attach", "start_timeout": 10, "attach": attach}
-        self.plan = Plan.model_validate({"lab": lab, "proxy": {"kind": "nginx", "workers": 1}})
-        rendered = await asyncio.to_thread(render_first, self.plan)
-        for number in (1, 2):
-            name = f"b{number}"
-            command = ["python3", "-m", "soak.lab.origin", "--name", name, "--host", "0.0.0.0"]
-            argv = [*command, "--port", "8000", "--stay"]
-            await self._run(name, Role.BACKEND, images.origin(), argv, f"{base}.1{number}")
-        await self._run("proxy", Role.PROXY, images.proxy("nginx"), rendered.proxy, f"{base}.10")
-
-    async def _run(self, name: str, role: Role, image: str, argv: Any, address: str) -> None:
-        spec = ContainerSpec(
-            f"soak-attach-{name}",
-            image,
-            argv,
-            labels_of(RUN, role, name),
-            network=self.network,
-            address=address,
-            binds={self.home: str(self.home)},
-            directory=str(self.home),
-        )
-        self.ids[name] = await self.engine.create(spec)
-        await self.engine.start(self.ids[name])
-
-    async def end(self) -> None:
-        for container in self.ids.values():
-            await self.engine.remove(container)
-        if self.network:
-            await self.engine.remove_network(self.network)
-        shutil.rmtree(self.home, ignore_errors=True)
 
 
 @pytest.fixture
 async def fleet(
-    engine: Engine,
-    images: Images,
-    dockerd: Dockerd,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: Engine, images: Images, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Fleet]:
     """A running fleet, at the engine that DOCKER_HOST names."""
     monkeypatch.setenv("DOCKER_HOST", dockerd.host)
-    theirs = Fleet(engine, Path(tempfile.mkdtemp(prefix="soak-fleet-")))
-    try:
-        await theirs.start(images)
+    async with fleet_at(engine, images) as theirs:
         yield theirs
-    finally:
-        await theirs.end()
 
 
 async def attached(run: RunDir, fleet: Fleet, events: list[tuple[str, Mapping[str, Any]]]) -> AttachLab:
