@@ -5,7 +5,7 @@ lab runs them. The config generation is a response header that the configuration
 
 What only some proxies need is optional: an adapter that has ``reload`` (``ReloadsByCall``), ``extra_ports``
 (``NeedsPorts``), ``roles`` (``TellsProcesses``), ``metrics_url`` (``HasMetrics``), ``reload_kinds``
-(``KnowsReloadKinds``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not.
+(``KnowsReloadKinds``), ``companions`` (``HasCompanions``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not.
 """
 
 from __future__ import annotations
