@@ -58,6 +58,7 @@ from soak.rundir import RunDir
 from soak.runs import hold
 from soak.scheduler import FaultScheduler
 from soak.scopes import ScopeBook
+from soak.starvation import HostWatch, read_processors
 from soak.status import Status
 from soak.store import StoreReader, StoreWriter
 from soak.tasks import cancel, spawn
@@ -266,6 +267,7 @@ class Daemon:
             lambda data: self._recorder.event("probe.failed", data),
         )
         self._observer = TrafficObserver(clock, silence_s=silence_s(plan), hurry=self._prober.hurry)
+        self._host = HostWatch(plan.self_limits.max_others, self._recorder.event)
         self._recovery = TrafficRecoveryWatch(clock, remembered_s=remembered_s(plan))
         self._origins = OriginWatch(
             lab.backend_names(),
@@ -431,7 +433,9 @@ class Daemon:
     async def _look(self, at_s: float) -> Sequence[Vital]:
         own = [("daemon", os.getpid()), *((f"worker-{k}", pid) for k, pid in self._pool.pids.items())]
         subjects = [Subject(name, row.identity) for name, pid in own if (row := row_of(pid)) is not None]
-        return [*await self._lab.vitals(at_s), *await look_at(subjects, at_s)]
+        vitals = [*await self._lab.vitals(at_s), *await look_at(subjects, at_s)]
+        self._host.look(at_s, vitals, read_processors())
+        return vitals
 
     def _show(self) -> None:
         status = self.status()

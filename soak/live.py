@@ -14,7 +14,7 @@ from soak.plan import Plan
 from soak.status import Status
 
 _EVENTS_SHOWN = 12
-_QUIET_EVENTS = ("fault.waiting", "load.priority", "load.unsolicited_bytes")
+_QUIET_EVENTS = ("fault.waiting", "host.starved", "load.priority", "load.unsolicited_bytes")
 
 
 class NextFault(Protocol):

@@ -305,6 +305,13 @@ class SelfPlan(Frozen):
     max_loop_gap: Duration = Field(
         0.250, gt=0, description="A second in which the event loop stood still for longer is set apart."
     )
+    max_others: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Largest share of this host's processors that other programs may take while none is idle; what fails then is "
+        "set apart.",
+    )
     realtime: bool = Field(
         True, description="Run the load workers before ordinary programs, where the kernel allows it."
     )

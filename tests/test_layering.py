@@ -124,6 +124,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.described": ("soak.live", "soak.plan"),
     "soak.ending": ("soak.errors", "soak.log", "soak.tasks"),
     "soak.heap": (),
+    "soak.starvation": ("soak.model",),
     "soak.doors": ("chaos.fault", "chaos.model", "chaos.runner", "soak.clock", "soak.status", "soak.web.control"),
     "soak.recorder": (
         "certs.install",

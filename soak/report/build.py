@@ -15,7 +15,7 @@ from soak.measure.histogram import Histogram
 from soak.model import CertificateRecord, Outcome, Phase, Sighting, SightKind, SightVia
 from soak.plan import ObjectivesPlan
 from soak.store import SlotTotals, StoreReader
-from soak.verdict import RunFacts, gather, judge
+from soak.verdict import RunFacts, judge_run
 from soak.verdict.drifting import own_trends, p99_ratio, trends
 from soak.verdict.facts import Histograms
 from soak.verdict.faulting import effect_s, recovered_s, recovery_s
@@ -33,8 +33,7 @@ def build_report(
     ``objectives`` judges it by other limits than its plan's; ``live`` says that its daemon still runs, so that a run
     without an end is told apart from a killed one. Raises ``StoreError`` for a store that cannot be read.
     """
-    facts = gather(reader, objectives, live=live)
-    verdict = judge(facts)
+    facts, verdict = judge_run(reader, objectives, live=live)
     worst = verdict.worst
     return {
         "schema": SCHEMA,
@@ -315,6 +314,7 @@ def _unwell(f: RunFacts) -> dict[str, Any]:
         "more_stretches": max(0, len(f.unwell) - _MOST_STRETCHES),
         "failed": outcomes.total(),
         "outcomes": _named(outcomes),
+        "starved_seconds": f.starved.seconds,
     }
 
 

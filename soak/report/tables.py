@@ -198,6 +198,8 @@ def itself(report: Report) -> str:
     parts.append(f"{mebibytes(me['rss_bytes'])}{_own_growth(me['processes'], report['run']['seconds'])}")
     if me["cpu_us_per_request"] is not None:
         parts.append(f"{me['cpu_us_per_request']:.0f} µs CPU a request")
+    if unwell.get("starved_seconds"):
+        parts.append(f"host starved the lab for {count(unwell['starved_seconds'])} s")
     if me.get("realtime") is False:
         parts.append("no real-time priority")
     if unwell["seconds"]:

@@ -22,6 +22,7 @@ from soak.store import SlotTotals, StoreReader
 from soak.store.schema import ROLLUP_S
 from soak.verdict.origins import OriginFacts, origin_facts
 from soak.verdict.recovery import RecoveryTracker, TrafficRecovery
+from soak.verdict.starving import starved
 
 Key = tuple[str, int]
 """(traffic class, scope)."""
@@ -109,6 +110,8 @@ class RunFacts:
     connections: ConnectionStats
     worker: SelfTotals
     unwell: Sequence[Unwell]
+    starved: Stretches
+    """Seconds in which the host starved the lab, whether they are excused or not."""
     stretches: Stretches
     sightings: Sequence[Sighting]
     certificates: Sequence[CertificateRecord]
@@ -149,13 +152,24 @@ class RunFacts:
             yield t, t.ok - excused[key], failures
 
 
-def gather(reader: StoreReader, objectives: ObjectivesPlan | None = None, *, live: bool = False) -> RunFacts:
-    """Read a run. ``objectives`` replaces those of its plan. Raises ``StoreError`` or ``sqlite3.Error`` on a bad file."""
+def gather(
+    reader: StoreReader,
+    objectives: ObjectivesPlan | None = None,
+    *,
+    live: bool = False,
+    excuse_starved: bool = False,
+) -> RunFacts:
+    """Read a run. ``objectives`` replaces those of its plan. Raises ``StoreError`` or ``sqlite3.Error`` on a bad file.
+
+    ``excuse_starved`` sets seconds in which the host starved the lab apart, as those in which soak was unwell.
+    """
     with reader.snapshot():
-        return _gather(reader, objectives, live=live)
+        return _gather(reader, objectives, live=live, excuse_starved=excuse_starved)
 
 
-def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: bool) -> RunFacts:
+def _gather(
+    reader: StoreReader, objectives: ObjectivesPlan | None, *, live: bool, excuse_starved: bool
+) -> RunFacts:
     stored = reader.meta("plan")
     plan = None if stored is None else Plan.model_validate(stored)
     run, ended = reader.meta("run", {}), reader.meta("ended")
@@ -163,7 +177,8 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
     traffic_end_s = float(0 if newest is None else newest + 1)
     length_s = float(run.get("length_s") or (plan.length if plan else traffic_end_s))
     elapsed_s = min(float(ended["at_s"]) if ended else traffic_end_s, length_s)
-    unwell = list(reader.unwell())
+    hungry = starved(reader)
+    unwell = sorted([*reader.unwell(), *(hungry if excuse_starved else [])], key=lambda u: u.from_s)
     stretches = stretches_of(unwell)
     faults, shapes = list(reader.faults()), reader.meta("fault_shapes", {})
     timeout_s = plan.chaos.recovery_timeout if plan else _RECOVERY_TIMEOUT_S
@@ -194,6 +209,7 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         connections=reader.connections(),
         worker=_worker(reader),
         unwell=unwell,
+        starved=stretches_of(hungry),
         stretches=stretches,
         sightings=list(reader.sightings()),
         certificates=list(reader.certificates()),

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from chaos.model import FaultOutcome
 from soak.errors import EXIT_DIRTY, EXIT_FAIL, EXIT_INVALID, EXIT_PASS
+from soak.plan import ObjectivesPlan
+from soak.store import StoreReader
 from soak.verdict.checks import CHECKS, Check
-from soak.verdict.facts import RunFacts
+from soak.verdict.facts import RunFacts, gather
 from soak.verdict.objectives import NotJudged, Objective, Word
 
 _EXIT = {"pass": EXIT_PASS, "fail": EXIT_FAIL, "invalid": EXIT_INVALID}
@@ -40,6 +42,18 @@ class Verdict:
         """The missed objective that decides, None for a pass."""
         missed = _missed(self.objectives)
         return missed[0] if missed else None
+
+
+def judge_run(
+    reader: StoreReader, objectives: ObjectivesPlan | None = None, *, live: bool = False
+) -> tuple[RunFacts, Verdict]:
+    """Read a run and judge it. A proxy that fails on a host that starved it is judged again without those seconds."""
+    facts = gather(reader, objectives, live=live)
+    verdict = judge(facts)
+    if verdict.verdict == Word.FAIL and facts.starved.seconds:
+        facts = gather(reader, objectives, live=live, excuse_starved=True)
+        verdict = judge(facts)
+    return facts, verdict
 
 
 def judge(facts: RunFacts, checks: Iterable[tuple[str, Check]] = CHECKS) -> Verdict:

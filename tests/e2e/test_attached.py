@@ -30,7 +30,7 @@ def strangers(tmp_path: Path) -> Iterator[Strangers]:
 CALM = """
     traffic: {response_timeout: 3s}
     objectives: {rate_held: 0.9, stale_reuse: 0.02}
-    self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3}
+    self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3, max_others: 1}
 """
 
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("docker")]
 LIMITS = """
 traffic: {response_timeout: 3s}
 objectives: {rate_held: 0.9, stale_reuse: 0.02}
-self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3}
+self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3, max_others: 1}
 """
 
 

@@ -144,7 +144,7 @@ def test_a_name_without_a_route_is_somebody_elses(lab: Lab) -> None:
 
 LIMITS = """
     objectives: {rate_held: 0.8}
-    self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3}
+    self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3, max_others: 1}
 """
 """What a busy test machine meets, beside traffic of the plan's own."""
 

@@ -15,7 +15,7 @@ from soak.rundir import RunDir
 from soak.runs import find_run, live_runs, lock_holder
 from tests.soak.synthetic import SyntheticRun
 
-SHORT = "length: 6s\nrate: 50\nobjectives: {steady_failures: 50, success: 0.5}\nself: {max_unwell: 1}\n"
+SHORT = "length: 6s\nrate: 50\nobjectives: {steady_failures: 50, success: 0.5}\nself: {max_unwell: 1, max_others: 1}\n"
 
 
 def fake_daemon(monkeypatch, act):

@@ -55,6 +55,11 @@ sys.stdin.read()
 """
 
 
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
 def test_no_two_processes_draw_from_the_same_stretch(monkeypatch):
     """An origin that is down does not lose its port to another run; a process that ends gives its stretch back."""
     own = topology.own_stretch()
@@ -65,7 +70,7 @@ def test_no_two_processes_draw_from_the_same_stretch(monkeypatch):
         )
         for _ in range(2)
     ]
-    said = [[int(word) for word in process.stdout.readline().split()] for process in processes]
+    said = [[int(word) for word in _line(process).split()] for process in processes]
     for process in processes:
         process.communicate(timeout=20)
     starts = {own.start, *(start for start, *_ in said)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from soak.model import CertificateRecord, SightKind, SightVia
 from soak.plan import ObjectivesPlan
 from soak.store import StoreReader
-from soak.verdict import Objective, Verdict, gather, judge
+from soak.verdict import Objective, Verdict, judge_run
 from tests.soak.synthetic import SyntheticRun, record
 
 Verdicts = Callable[..., Verdict]
@@ -21,7 +21,7 @@ def judged(
     if not path.exists():
         run.write(path)
     with StoreReader(path) as r:
-        return judge(gather(r, objectives, live=live))
+        return judge_run(r, objectives, live=live)[1]
 
 
 def eventful() -> SyntheticRun:
