@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -52,6 +53,21 @@ def require() -> Callable[[str], str]:
         missing(f"{name} is neither in the venv nor on PATH; 'make test' gets it where it can")
 
     return find
+
+
+@pytest.fixture
+def offspring() -> Callable[[], list[psutil.Process]]:
+    """Return a function that lists the living processes below this one that came since the test began.
+
+    Others may be there: what a lane shares (a container engine) lives until its worker ends.
+    """
+    before = set(psutil.Process().children(recursive=True))
+
+    def now() -> list[psutil.Process]:
+        children = psutil.Process().children(recursive=True)
+        return [p for p in children if p not in before and p.status() != psutil.STATUS_ZOMBIE]
+
+    return now
 
 
 @pytest.hookimpl(optionalhook=True)

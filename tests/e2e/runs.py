@@ -27,7 +27,7 @@ SOAK = (sys.executable, "-m", "soak.cli")
 CALM = """
     lab: {backends: 3}
     traffic: {response_timeout: 3s}
-    objectives: {rate_held: 0.9, stale_reuse: 0.02}
+    objectives: {rate_held: 0.9, success: 0.98, stale_reuse: 0.02}
     self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3, max_others: 1}
 """
 """Limits that a busy test machine meets; what a test is about is set by the test."""
@@ -117,6 +117,12 @@ def started(home: Path, plan: str, *flags: str, calm: str = CALM) -> Iterator[Li
         yield live
     finally:
         _end(live)
+
+
+def lost(report: dict[str, Any]) -> int:
+    """Return how many requests failed that no budget allows: ``stale_reuse`` has one, and is the more the busier a machine is."""
+    load = report["load"]
+    return int(load["failed"] - load["outcomes"].get("stale_reuse", 0))
 
 
 def _end(live: LiveRun) -> None:

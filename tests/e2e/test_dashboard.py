@@ -29,7 +29,7 @@ from dashboards.soak import FIRST_HOUR_END, ROWS
 from tests.conftest import find_tool
 from tests.e2e.runs import started, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 BOARD = json.loads((ROOT / "dashboards" / "soak.json").read_text())

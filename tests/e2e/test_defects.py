@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from soak.proxies.catalog import adapter
-from tests.e2e.runs import started
+from tests.e2e.runs import lost, started
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("calm")]
 
@@ -76,7 +76,7 @@ def missed(report, name: str):
     return [o for o in report["objectives"] if not o["ok"] and name in o["name"]]
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_a_reload_that_does_nothing_fails_the_run_and_is_named(tmp_path):
     """The signal is swallowed: the new generation never shows, so the reload failed, whatever was returned."""
     code, report = run(tmp_path, wrapper(tmp_path, "None"), "{fault: reload, every: 30s, first: 4s}")
@@ -89,7 +89,7 @@ def test_a_reload_that_does_nothing_fails_the_run_and_is_named(tmp_path):
     assert report["load"]["failed"] == 0
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_a_certificate_that_is_never_installed_fails_the_run_and_is_named(tmp_path):
     """Reloads work, but the proxy goes on with the certificate it had at start."""
     binary = wrapper(tmp_path, "(shadow(), child.send_signal(signal.SIGHUP))", FREEZE)
@@ -101,9 +101,10 @@ def test_a_certificate_that_is_never_installed_fails_the_run_and_is_named(tmp_pa
     assert "cert-rotate" in report["reasons"][0]
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_the_same_wrapper_that_passes_signals_on_passes(tmp_path):
     """The defect is found, not the wrapper."""
     binary = wrapper(tmp_path, "child.send_signal(signal.SIGHUP)")
     code, report = run(tmp_path, binary, "{fault: reload, every: 30s, first: 4s}")
     assert (code, report["verdict"]) == (0, "pass"), report["reasons"]
+    assert lost(report) == 0

@@ -21,7 +21,7 @@ def kill(live: LiveRun) -> None:
     gone(family, 10)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 def test_killed_while_the_lab_comes_up(tmp_path):
     """Before a request was sent: origins, nginx and guardian end."""
     with started(tmp_path, "length: 60s\nrate: 100") as live:
@@ -30,7 +30,7 @@ def test_killed_while_the_lab_comes_up(tmp_path):
     assert live.soak("heal", live.run.id).returncode == 0
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("fault", "hold_s", "step"),
     [
@@ -65,7 +65,7 @@ def test_killed_during_a_fault(tmp_path, fault, hold_s, step):
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 def test_a_killed_guardian_is_replaced_and_the_new_one_heals(tmp_path):
     """Killing the guardian first does not open a gap."""
     with started(tmp_path, "length: 60s\nrate: 100") as live:

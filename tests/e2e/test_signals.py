@@ -20,7 +20,7 @@ def down(live):
     live.until_step("active")
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_heals_drains_and_reports(tmp_path, number):
     """The backend is brought back, the report is printed, the exit code is the verdict's."""
@@ -43,7 +43,7 @@ def test_a_signal_heals_drains_and_reports(tmp_path, number):
     ]
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 def test_a_second_signal_skips_the_drain_but_not_the_heal(tmp_path):
     """Two Ctrl-C: the backend still comes back."""
     with started(tmp_path, "length: 5m\nrate: 200\nchaos: {gap: 0s}", "--json") as live:
@@ -58,7 +58,7 @@ def test_a_second_signal_skips_the_drain_but_not_the_heal(tmp_path):
     assert "clean" in steps
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_daemon_that_was_stopped_says_so_and_does_not_blame_nginx(tmp_path):
     """SIGSTOP of the daemon: slots are missed, the stretch is set apart, the verdict is invalid."""
     with started(tmp_path, "length: 24s\nrate: 200", "--json") as live:
@@ -74,7 +74,7 @@ def test_a_daemon_that_was_stopped_says_so_and_does_not_blame_nginx(tmp_path):
     assert report["load"]["scheduled"] == 24 * 200
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 def test_a_run_that_is_live_cannot_be_started_twice(tmp_path):
     """The second start names the first and touches nothing."""
     with started(tmp_path, "length: 60s\nrate: 100") as live:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 
-import psutil
 import pytest
 
 from soak.daemon import main, run_foreground
@@ -23,17 +22,13 @@ def run_dir(tmp_path, plan: Plan) -> RunDir:
     return run
 
 
-def nothing_is_left():
-    return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-
-
 def test_a_missing_directory_argument_is_a_usage_error(capsys):
     """Exit 2 and the right command."""
     assert main([]) == 2
     assert "soak start --detach" in capsys.readouterr().err
 
 
-def test_a_taken_port_of_the_pages_is_one_sentence_and_leaves_nothing(tmp_path, capsys):
+def test_a_taken_port_of_the_pages_is_one_sentence_and_leaves_nothing(tmp_path, capsys, offspring):
     """The lab that was already up is taken down again."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -42,15 +37,15 @@ def test_a_taken_port_of_the_pages_is_one_sentence_and_leaves_nothing(tmp_path, 
     err = capsys.readouterr().err
     assert str(port) in err
     assert "Traceback" not in err
-    assert nothing_is_left() == []
+    assert offspring() == []
 
 
-def test_a_proxy_that_refuses_its_configuration_is_shown_with_its_words(tmp_path):
+def test_a_proxy_that_refuses_its_configuration_is_shown_with_its_words(tmp_path, offspring):
     """nginx's own complaint, and no process left."""
     plan = Plan.model_validate({"length": 5, "rate": 10, "proxy": {"extra": "no_such_directive on;"}})
     with pytest.raises(LabError, match="no_such_directive"):
         run_foreground(plan, run_dir(tmp_path, plan), NullView())
-    assert nothing_is_left() == []
+    assert offspring() == []
 
 
 def test_a_run_that_another_daemon_holds_is_refused(tmp_path):

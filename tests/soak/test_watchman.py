@@ -6,7 +6,6 @@ import asyncio
 import signal
 from time import monotonic_ns
 
-import psutil
 import pytest
 
 from soak.errors import LabError
@@ -30,20 +29,20 @@ async def until(look, seconds=15.0):
     return found
 
 
-async def test_a_killed_guardian_is_replaced_and_the_last_one_is_dismissed(tmp_path):
+async def test_a_killed_guardian_is_replaced_and_the_last_one_is_dismissed(tmp_path, offspring):
     """Both are events; nothing is left afterwards."""
     events: list[tuple[str, dict[str, object]]] = []
     lost: list[str] = []
     keeper = watchman(tmp_path, events, lost)
     await keeper.start()
-    (first,) = psutil.Process().children()
+    (first,) = offspring()
     first.send_signal(signal.SIGKILL)
     await until(lambda: [name for name, _ in events] == ["guardian.died", "guardian.replaced"])
     assert {"pid": first.pid, "exit": -signal.SIGKILL} == events[0][1]
     assert events[1][1]["pid"] != first.pid
     await keeper.dismiss()
     assert lost == []
-    assert psutil.Process().children() == []
+    assert offspring() == []
 
 
 async def test_a_guardian_that_cannot_start_is_a_lab_error_with_its_words(tmp_path, monkeypatch):
@@ -53,13 +52,13 @@ async def test_a_guardian_that_cannot_start_is_a_lab_error_with_its_words(tmp_pa
         await watchman(tmp_path, [], []).start()
 
 
-async def test_one_that_cannot_be_replaced_ends_the_run(tmp_path, monkeypatch):
+async def test_one_that_cannot_be_replaced_ends_the_run(tmp_path, monkeypatch, offspring):
     """The loss is told once."""
     lost: list[str] = []
     keeper = watchman(tmp_path, [], lost)
     await keeper.start()
     monkeypatch.setattr("soak.watchman.OPEN_LAB", "soak.nothing:there")
-    psutil.Process().children()[0].kill()
+    offspring()[0].kill()
     await until(lambda: lost)
     assert "cannot be replaced" in lost[0]
     await keeper.dismiss()

@@ -180,7 +180,7 @@ class Result:
 
     def check(self) -> Result:
         """Assert what must hold whatever happened."""
-        assert [] == self.errors
+        assert [] == self.errors, self.errors
         assert "load.internal_error" not in self.notes
         check_identities(self.reports)
         assert [False] * (len(self.reports) - 1) + [True] == [r.final for r in self.reports]

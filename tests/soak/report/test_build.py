@@ -242,12 +242,12 @@ def peak_kib() -> int:
 
 
 def test_a_long_run_is_built_right_and_in_bounded_memory(tmp_path):
-    """Three hours of five classes: all there, and the report costs a few MiB whatever the length."""
+    """Two hours of five classes: all there, and the report costs a few MiB whatever the length."""
     names = [f"c{i}" for i in range(5)]
     spread = Histogram()
     for i in range(100):
         spread.add(300_000 + i * 20_000)
-    seconds = 3 * 3600
+    seconds = 2 * 3600
     with StoreWriter(tmp_path / "run.db", max_queue=10**6) as w:
         w.add_scope(Scope(0, Phase.STEADY))
         for s in range(seconds):
@@ -264,4 +264,4 @@ def test_a_long_run_is_built_right_and_in_bounded_memory(tmp_path):
     assert names == list(built["load"]["classes"])
     assert pytest.approx(2.28, rel=0.01) == built["load"]["latency_ms"]["max"]
     assert pytest.approx(1.0, rel=0.01) == built["drift"]["p99_ratio"]
-    assert peak_kib() - before < 50_000
+    assert peak_kib() - before < 8_000  # all windows at once need twice that
