@@ -43,8 +43,8 @@ class OwnContainer(AttachedContainer):
         self._door = engine
 
     @property
-    def container(self) -> str:
-        """Its id. Raises ``TargetError`` before it is made."""
+    def made_id(self) -> str:
+        """Id of the container that was made. Raises ``TargetError`` before it is made."""
         if "container" not in self._known:
             raise TargetError(f"{self.name} has no container yet")
         return str(self._known["container"])
@@ -60,7 +60,7 @@ class OwnContainer(AttachedContainer):
         """Start it, and make it first if somebody removed it."""
         with for_faults():
             try:
-                await self._door.start(self.container)
+                await self._door.start(self.made_id)
             except ContainerGoneError:
                 await self.make()
 
@@ -162,7 +162,7 @@ class DockerOrigins(AttachedBackends):
 
     def containers(self) -> Mapping[str, str]:
         """Return the id of each origin's container, by name."""
-        return {name: one.container for name, one in self._containers.items()}
+        return {name: one.made_id for name, one in self._containers.items()}
 
     def certify(self, chain_pem: bytes, key_pem: bytes) -> None:
         """Give the origins a certificate of their own, which no rotation touches."""
@@ -173,7 +173,7 @@ class DockerOrigins(AttachedBackends):
     def _container(self, name: str) -> str:
         if name not in self._containers:
             raise TargetError(f"there is no backend {name!r}; there are {', '.join(self._containers)}")
-        return self._containers[name].container
+        return self._containers[name].made_id
 
     def _share(self) -> None:
         path = self._directory / _SHARED
@@ -190,7 +190,7 @@ class DockerOrigins(AttachedBackends):
         try:
             await self.backend_start(name)  # it runs: this waits until it answers
         except TargetError as error:
-            said = await self._engine.logs(one.container)
+            said = await self._engine.logs(one.made_id)
             raise LabError(
                 f"the origin {name} did not come up: {error}; it said: {said or 'nothing'}"
             ) from error

@@ -100,7 +100,7 @@ class DockerProxy(LocalProxy):
         await self._container.make()
         seen = await self._container.look()
         self._attached = Attached(self._container, seen.identity)
-        self._engine.follow(self._container.container, self._output)
+        self._engine.follow(self._container.made_id, self._output)
         await self._until_it_serves()
 
     async def proxy_identity(self) -> Identity:
@@ -129,7 +129,7 @@ class DockerProxy(LocalProxy):
     @property
     def container(self) -> str:
         """The id of its container."""
-        return self._container.container
+        return self._container.made_id
 
     # inside: where this proxy differs from a child of ours
 
