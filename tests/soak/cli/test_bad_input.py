@@ -43,7 +43,7 @@ HOST = {
         "traffic: {max_in_flight: 4000000000}",
         "and this plan needs 8,000,000,256; raise it ('ulimit -Hn 8000000256' as root)",
     ),
-    "taken-port": ("http_port: PORT", "cannot listen on http_port PORT: Address already in use"),
+    "taken-port": ("http_port: PORT", "cannot listen on 127.0.0.1, http_port PORT: Address already in use"),
 }
 FLAGS = {
     "no-plan": (
@@ -62,7 +62,7 @@ FLAGS = {
     "every-hold": (["start", "--every", "backend-down=1m:2m"], "hold 2m is not shorter than every 1m"),
     "preset": (["start", "--preset", "quik"], "there is no preset 'quik'; did you mean 'quick'?"),
     "proxy": (["start", "--proxy", "ngnix"], "proxy.kind: 'ngnix' is not known; did you mean 'nginx'?"),
-    "lab": (["start", "--lab", "moon"], "lab.kind: 'moon' is not known; known: local"),
+    "lab": (["start", "--lab", "moon"], "lab.kind: 'moon' is not known; known: attach, docker, local"),
     "detach-json": (["start", "--detach", "--json"], "--detach returns before there is a report"),
     "command": (["strat"], "there is no command 'strat'; did you mean 'start'?"),
     "option": (["start", "--ratee", "5"], "No such option '--ratee'"),
@@ -127,7 +127,7 @@ def test_a_plan_that_this_host_cannot_carry_is_one_sentence(soak, home, kind):
         checked = soak("check", "plan.yaml")
     assert 2 == checked.exit_code
     assert "block" in checked.stdout
-    assert "1 of 9 looks found something in the way" in checked.stderr
+    assert "1 of 10 looks found something in the way" in checked.stderr
     assert [] == left_behind(home)
 
 

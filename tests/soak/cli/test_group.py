@@ -34,6 +34,7 @@ COMMANDS = [
     "lab",
     "load",
     "plan",
+    "render",
     "report",
     "runs",
     "start",

@@ -112,11 +112,11 @@ async def test_everything_is_recorded_in_the_lab(lab: LocalLab, run: RunDir):
 
 
 async def test_keys_are_private_and_no_candidate_is_left(lab: LocalLab, run: RunDir):
-    """0700 on the directory, 0600 on each key, and only the keys of the authority and of the site."""
+    """0700 on the directory, 0600 on each key, and only the keys of the authority, of the site, and of the origins' own TLS."""
     await lab.apply_generation(2)
     keys = sorted(path.name for path in run.path.rglob("*.key"))
 
-    assert ["ca.key", "site.key"] == keys
+    assert ["ca.key", "origin.key", "site.key"] == keys
     assert {0o600} == {stat.S_IMODE(path.stat().st_mode) for path in run.path.rglob("*.key")}
     assert 0o700 == stat.S_IMODE(run.certs.stat().st_mode)
 
@@ -195,7 +195,7 @@ async def test_a_configuration_that_nginx_refuses_shows_its_words(run: RunDir):
 
 async def test_an_nginx_that_fails_to_start_shows_its_words(run: RunDir, tmp_path: Path):
     """What it wrote on stderr and how it ended."""
-    text = '#!/bin/sh\ncase "$*" in\n-v) echo nginx/1.0.0;;\n*-q) ;;\n*) echo "bind() failed: no luck" >&2; exit 7;;\nesac\n'
+    text = '#!/bin/sh\ncase "$*" in\n-v|-V) echo nginx/1.0.0 configure arguments:;;\n*-q) ;;\n*) echo "bind() failed: no luck" >&2; exit 7;;\nesac\n'
     words = await fails(run, binary=str(script(tmp_path / "unlucky", text)))
 
     assert " did not come up: it ended: exit status 7; it said:\nbind() failed: no luck" in words
@@ -203,7 +203,7 @@ async def test_an_nginx_that_fails_to_start_shows_its_words(run: RunDir, tmp_pat
 
 async def test_an_nginx_that_serves_nothing_shows_what_is_missing(run: RunDir, tmp_path: Path):
     """Bounded by the lab's own timeout."""
-    text = '#!/bin/sh\ncase "$*" in\n-v) echo nginx/1.0.0;;\n*-q) ;;\n*) exec sleep 60;;\nesac\n'
+    text = '#!/bin/sh\ncase "$*" in\n-v|-V) echo nginx/1.0.0 configure arguments:;;\n*-q) ;;\n*) exec sleep 60;;\nesac\n'
     lab = LocalLab(
         run,
         plan(binary=str(script(tmp_path / "idle", text))).model_copy(

@@ -29,7 +29,7 @@ from .conftest import script, until
 
 WRAPPER = """\
 #!/bin/sh
-case "$*" in *-v*|*-t*) exec {nginx} "$@";; esac
+case "$*" in *-v*|*-V*|*-t*) exec {nginx} "$@";; esac
 {nginx} "$@" {redirect} &
 wait
 """
@@ -301,10 +301,12 @@ async def test_a_port_of_the_dead_run_is_free_again(deadly: DeadlyRun):
     listening = [
         c.laddr for c in psutil.Process(deadly.pid("b1")).net_connections("tcp4") if c.status == "LISTEN"
     ]
-    (port,) = [address.port for address in listening if address]
+    ports = [address.port for address in listening if address]
+    assert 2 == len(ports), "plain and TLS"
     await deadly.kill_daemon()
     await release(deadly.run)
 
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.bind(("127.0.0.1", port))
+    for port in ports:
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind(("127.0.0.1", port))
