@@ -82,6 +82,7 @@ class Daemon:
         self._ledger = Ledger()
         self._live = LiveState(plan, self._ledger)
         self._ending = Ending(run.log, self._tell)
+        self._ended_s: float | None = None
 
     async def run(self) -> int:
         """Run to the end and return the exit code. Raises ``SoakError`` for what a person must mend."""
@@ -177,7 +178,8 @@ class Daemon:
         finally:
             left = await self._lab.stop()
             if not left.ok:
-                self._recorder.event("lab.not_removed", dict(left.detail))
+                self._recorder.event("lab.not_removed", {"reason": left.reason, **left.detail})
+                self._set_ended(dirty=True)
 
     @asynccontextmanager
     async def _load_at_hand(self) -> AsyncIterator[None]:
@@ -390,12 +392,18 @@ class Daemon:
         await self._ending.end_background()
         await self._origins.look()
         self._recorder.event("run.ended", {"reason": self._ending.reason})
-        self._store.set_meta(
-            "ended", {"at_s": ended_s, "reason": self._ending.reason, "dirty": bool(self._runner.dirty)}
-        )
+        self._ended_s = ended_s
+        self._set_ended(dirty=bool(self._runner.dirty))
         self._journal.close()
         self._live.state = "finished"
         self._show()
+
+    def _set_ended(self, *, dirty: bool) -> None:
+        """Write down the end of a run that began; the lab may turn out not to be as it was after that."""
+        if self._ended_s is not None:
+            self._store.set_meta(
+                "ended", {"at_s": self._ended_s, "reason": self._ending.reason, "dirty": dirty}
+            )
 
     def _judge(self) -> int:
         with StoreReader(self._run.db) as reader:

@@ -47,4 +47,6 @@ def verdict_line(run: RunDir) -> tuple[str, int]:
     line = f"{report['verdict'].upper()}  {headline(report)}"
     if report["reasons"]:
         line += f"\n  {report['reasons'][0]}"
+    if report["dirty"]:
+        line += f"\n  dirty: something could not be put back as it was; see 'soak report {run.id}', then 'soak heal {run.id}'"
     return line, int(report["exit_code"])

@@ -68,6 +68,23 @@ def test_a_run_against_what_somebody_else_runs(tmp_path: Path, strangers: Strang
 
 
 @pytest.mark.timeout(120)
+def test_what_cannot_be_given_back_makes_the_run_dirty(tmp_path: Path, strangers: Strangers):
+    """A certificate in whose place somebody put a directory: exit code 4, said by name, and the verdict is kept."""
+    with started(tmp_path / "home", plan(strangers, "length: 60s\nrate: 100\n"), calm=CALM) as live:
+        live.until_running()
+        key = strangers.directory / "site.key"
+        key.unlink()
+        (key / "of somebody").mkdir(parents=True)
+        stopped = live.soak("stop", "--exit-code")
+        live.words()
+    assert 4 == live.process.returncode, stopped.stdout + stopped.stderr
+    assert 4 == stopped.returncode, stopped.stdout + stopped.stderr
+    assert "dirty: something could not be put back as it was" in stopped.stdout
+    assert live.report()["dirty"]
+    assert '"lab.not_removed"' in live.run.log.read_text()
+
+
+@pytest.mark.timeout(120)
 def test_a_daemon_that_is_killed_while_a_backend_is_suspended(tmp_path: Path, strangers: Strangers):
     """The guardian resumes the very process and gives the files back; nobody is ended, and heal finds nothing to do."""
     before, pids = strangers.files(), {name: strangers.pid(name) for name in ("proxy", "b1", "b2")}
