@@ -228,6 +228,9 @@ def _open(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA journal_size_limit = 16777216")
+        db.execute(
+            "PRAGMA cache_size = -256"
+        )  # KiB; rows are only appended, and the default of 2 MiB fills for half an hour
         schema.create(db)
     except sqlite3.Error as e:
         db.close()
