@@ -7,18 +7,14 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.engine.fixtures import dockerd, engine, images  # noqa: F401 - fixtures, defined once for all tests
-
-if TYPE_CHECKING:
-    from xdist.remote import Producer
-
-    from tests.lanes import Lanes
+from tests.lanes import pytest_configure, pytest_configure_node, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 
 # No property of this project is about how long one example takes on a busy machine. Where nothing may be skipped, nothing is
 # left to chance either: the same examples each time.
@@ -68,19 +64,3 @@ def offspring() -> Callable[[], list[psutil.Process]]:
         return [p for p in children if p not in before and p.status() != psutil.STATUS_ZOMBIE]
 
     return now
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
-    """Share out lanes where that was asked for (``tests/lanes.py``)."""
-    from tests.lanes import Lanes
-
-    return Lanes(config, log) if config.getvalue("dist") == "loadgroup" else None
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Make a worker of pytest-xdist one that keeps to lanes."""
-    if hasattr(config, "workerinput"):
-        from tests.lanes import Worker
-
-        config.pluginmanager.register(Worker(), "lanes")
