@@ -125,7 +125,14 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.ending": ("soak.errors", "soak.log", "soak.tasks"),
     "soak.heap": (),
     "soak.starvation": ("soak.model",),
-    "soak.doors": ("chaos.fault", "chaos.model", "chaos.runner", "soak.clock", "soak.status", "soak.web.control"),
+    "soak.doors": (
+        "chaos.fault",
+        "chaos.model",
+        "chaos.runner",
+        "soak.clock",
+        "soak.status",
+        "soak.web.control",
+    ),
     "soak.recorder": (
         "certs.install",
         "chaos.model",
@@ -147,7 +154,14 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.yamlfile": ("soak.errors",),
     "soak.planerrors": ("soak.errors", "soak.yamlfile"),
     "soak.abilities": ("chaos", "soak.plan", "soak.proxies"),
-    "soak.planrules": ("chaos", "soak.abilities", "soak.errors", "soak.plan", "soak.proxies", "soak.yamlfile"),
+    "soak.planrules": (
+        "chaos",
+        "soak.abilities",
+        "soak.errors",
+        "soak.plan",
+        "soak.proxies",
+        "soak.yamlfile",
+    ),
     "soak.planfile": (
         "soak.abilities",
         "soak.errors",

@@ -47,7 +47,9 @@ class Rig:
             limits=Limits(**limits),
         )
 
-    def wish(self, kind: str, /, hold_s: float = 10.0, target: str | None = None, **params: Any) -> FaultRequest:
+    def wish(
+        self, kind: str, /, hold_s: float = 10.0, target: str | None = None, **params: Any
+    ) -> FaultRequest:
         return FaultRequest(kind, Source.INJECT, self.clock.now(), hold_s, target, params)
 
     async def run(
