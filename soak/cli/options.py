@@ -72,7 +72,9 @@ _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
         help="Where it runs: local (processes on loopback), docker (containers that soak makes), attach (what you run).",
     ),
     click.option(
-        "--proxy-image", metavar="IMAGE", help="With lab docker: the proxy's image; default: the official one."
+        "--proxy-image",
+        metavar="IMAGE",
+        help="With lab docker: the proxy's image; default: the official one.",
     ),
     click.option(
         "--origin-image", metavar="IMAGE", help="With lab docker: an image of soak; default: soakd:latest."

@@ -237,7 +237,9 @@ async def drive(
     engine = Engine(load, reports.append)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         if during is not None:
-            group.create_task(during(engine))  # its first step comes before the first slot, however late both are
+            group.create_task(
+                during(engine)
+            )  # its first step comes before the first slot, however late both are
         group.create_task(engine.run())
     for _ in range(3):
         await asyncio.sleep(0)

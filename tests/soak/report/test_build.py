@@ -255,7 +255,9 @@ def test_a_long_run_is_built_right_and_in_bounded_memory(tmp_path):
             if s % 500 == 0:
                 w.flush()
         w.set_meta("ended", {"at_s": seconds, "reason": "finished", "dirty": False})
-    Path("/proc/self/clear_refs").write_text("5")  # proc(5): the peak begins anew, whatever other tests needed
+    Path("/proc/self/clear_refs").write_text(
+        "5"
+    )  # proc(5): the peak begins anew, whatever other tests needed
     before = peak_kib()
     with StoreReader(tmp_path / "run.db") as reader:
         built = build_report(reader)
