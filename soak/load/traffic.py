@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from soak.plan import Plan, TrafficClassPlan
+if TYPE_CHECKING:  # origins and load workers have no plan, and start in half the time without what reads one
+    from soak.plan import Plan, TrafficClassPlan
 
 STREAM_TIMEOUT_S = 120.0
 """How long the body of a streaming class may take."""

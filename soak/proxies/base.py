@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from signal import SIGHUP, Signals
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from soak.proxyplan import ProxyPlan
+if TYPE_CHECKING:  # an origin needs the names of headers alone
+    from soak.proxyplan import ProxyPlan
 
 ID_HEADER = "X-Soak-Id"
 """Request id, set by the client, echoed by the origin."""

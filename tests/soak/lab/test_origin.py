@@ -365,3 +365,16 @@ def test_tls_without_a_certificate_is_refused(pair: tuple[Authority, Path, Path]
         )
         assert done.returncode in (1, 2)
         assert words in done.stderr
+
+
+@pytest.mark.parametrize("module", ["soak.lab.origin", "soak.load.worker"])
+def test_it_starts_without_what_reads_plans(module: str):
+    """Origins and load workers come up many at a time, beside a proxy that is measured: they import what they use."""
+    code = (
+        f"import sys, {module}; print([name for name in ('pydantic', 'yaml', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert "[]\n" == done.stdout
