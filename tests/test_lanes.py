@@ -133,6 +133,7 @@ def test_workers_keep_to_the_lanes_of_marks(tmp_path: Path, monkeypatch: pytest.
     assert {"calm": 6, "each": 6, "docker": 2} == Counter(lane for lane, _, _ in rows)
     for lane in ("calm", "docker"):
         assert 1 == len({worker for name, worker, _ in rows if name == lane}), lane
-    assert {"calm": {"0"}, "docker": {str(NICE)}, "each": {str(NICE)}} == {
+    back = str(min(NICE, 19 - os.nice(0)))
+    assert {"calm": {"0"}, "docker": {back}, "each": {back}} == {
         lane: {niced for name, _, niced in rows if name == lane} for lane in ("calm", "docker", "each")
     }

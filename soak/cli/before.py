@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == columns[0])  # a name is for copying
     return table
 
 

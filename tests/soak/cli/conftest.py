@@ -20,9 +20,10 @@ Soak = Callable[..., Result]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for runs that nobody else uses; the working directory is beside it."""
+    """A place for runs that nobody else uses; the working directory is beside it. Tables have the same width everywhere."""
     home = tmp_path / "home"
     monkeypatch.setenv("SOAK_HOME", str(home))
+    monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.delenv("SOAK_DEBUG", raising=False)
     work = tmp_path / "work"
     work.mkdir()

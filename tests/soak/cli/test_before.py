@@ -23,6 +23,13 @@ def test_faults_are_listed_with_what_they_do(soak):
         assert words in down
 
 
+def test_names_are_whole_in_a_narrow_terminal(soak, monkeypatch):
+    """They are for copying."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = soak("faults").stdout.splitlines()
+    assert {line.split()[0] for line in lines if line.strip()} >= set(registry())
+
+
 def test_faults_as_json_say_what_is_supported(soak):
     """And what is lacking, and why."""
     said = json.loads(soak("faults", "--preset", "bouine", "--json").stdout)

@@ -23,7 +23,18 @@ from soak.load.websocket import WebSocket
 from soak.load.wsframes import masked
 from soak.measure.window import WorkerReport
 from soak.model import Outcome
-from tests.soak.load.rig import Behaviour, Peer, Result, Server, against, drive, run, slice_of, spec
+from tests.soak.load.rig import (
+    Behaviour,
+    Peer,
+    Result,
+    Server,
+    against,
+    drive,
+    run,
+    slice_of,
+    spec,
+    unhurried,
+)
 from tests.soak.load.test_hostile_tls import NAME, context_of
 from tests.soak.load.wspeer import (
     BINARY,
@@ -338,7 +349,7 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=[r.says for r in ROWS])
 def test_a_peer_that_sends(row: Row) -> None:
     """Each behaviour has its outcome, for every message; the books balance; nothing raised, nothing was hoarded."""
-    result = sockets(row.behaviour, load=row.load)
+    result = unhurried(lambda: sockets(row.behaviour, load=row.load))
     assert row.expected >= set(result.outcomes)
     assert result.total("sent") + result.total("dropped") == result.total("scheduled") == 20
     assert result.total("sent") >= 16
