@@ -56,9 +56,9 @@ def wrapper(tmp_path, on_hup: str, prepare: str = ""):
     return path
 
 
-def run(tmp_path, binary, series: str):
+def run(tmp_path, binary, series: str, length_s: int = 28):
     plan = f"""
-    length: 28s
+    length: {length_s}s
     rate: 200
     proxy: {{binary: {binary}}}
     chaos:
@@ -105,6 +105,6 @@ def test_a_certificate_that_is_never_installed_fails_the_run_and_is_named(tmp_pa
 def test_the_same_wrapper_that_passes_signals_on_passes(tmp_path):
     """The defect is found, not the wrapper."""
     binary = wrapper(tmp_path, "child.send_signal(signal.SIGHUP)")
-    code, report = run(tmp_path, binary, "{fault: reload, every: 30s, first: 4s}")
+    code, report = run(tmp_path, binary, "{fault: reload, every: 30s, first: 4s}", length_s=16)
     assert (code, report["verdict"]) == (0, "pass"), report["reasons"]
     assert lost(report) == 0
