@@ -13,7 +13,7 @@ from typing import Any
 
 from certs.authority import Authority
 from chaos.model import Evidence
-from chaos.target import BackendStatus, Identity, TargetError
+from chaos.target import Backends, Identity, TargetError
 from soak.clock import Clock, SystemClock
 from soak.errors import LabError
 from soak.lab.attached import Thing
@@ -26,6 +26,7 @@ from soak.lab.attachments import PROXY, Attachments, attachments_of, topology_of
 from soak.lab.attachstate import Borrowed, originals_of, write_borrowed
 from soak.lab.base import OnEvent
 from soak.lab.counted import Counted
+from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
 from soak.lab.topology import ProxyAddress
 from soak.model import Vital
 from soak.plan import Plan
@@ -37,7 +38,7 @@ from soak.tasks import cancel, spawn
 _TEND_PERIOD_S = 2.0
 
 
-class AttachLab(AttachedFaults):
+class AttachLab(AttachedFaults, HasBackends, HasProxy):
     """One run's system under test, which belongs to somebody else."""
 
     server_name = SERVER_NAME
@@ -140,55 +141,13 @@ class AttachLab(AttachedFaults):
         """Return the names, in order."""
         return tuple(address.name for address in self._topology.backends)
 
-    async def backend_status(self, name: str) -> BackendStatus:
-        """Look at one backend now."""
-        return await self._origins.backend_status(name)
-
-    async def backend_stop(self, name: str, identity: Identity, *, force: bool) -> None:
-        """End a backend."""
-        await self._origins.backend_stop(name, identity, force=force)
-
-    async def backend_start(self, name: str) -> Identity:
-        """Start a stopped backend again."""
-        return await self._origins.backend_start(name)
-
-    async def backend_pause(self, name: str, identity: Identity) -> None:
-        """Suspend a backend."""
-        await self._origins.backend_pause(name, identity)
-
-    async def backend_resume(self, name: str, identity: Identity) -> None:
-        """Resume a suspended backend."""
-        await self._origins.backend_resume(name, identity)
-
-    async def proxy_identity(self) -> Identity:
-        """Return who the proxy is; another one than at the start is refused."""
-        return await self._proxy.proxy_identity()
-
-    def generation(self) -> int:
-        """Return the config generation that was last asked for and accepted."""
-        return self._proxy.generation()
-
-    def serial(self) -> str:
-        """Return the serial of the certificate that is installed."""
-        return self._proxy.serial()
-
-    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
-        """Render, validate, install, reload."""
-        return await self._proxy.apply_generation(generation, kind=kind)
-
-    async def apply_broken_config(self) -> Evidence:
-        """Have a broken configuration refused."""
-        return await self._proxy.apply_broken_config()
-
-    async def install_certificate(self, generation: int) -> Mapping[str, Any]:
-        """Issue and install a new certificate, reload."""
-        return await self._proxy.install_certificate(generation)
-
-    async def restore_proxy(self) -> Evidence:
-        """Go back to what was last seen to work."""
-        return await self._proxy.restore_proxy()
-
     # inside
+
+    def _backend_part(self) -> Backends:
+        return self._origins
+
+    def _proxy_part(self) -> CertifiedProxy:
+        return self._proxy
 
     @property
     def _attached(self) -> Attachments:

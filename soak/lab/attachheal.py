@@ -5,11 +5,11 @@ Nothing is ended and nothing is removed. What was replaced since is not touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from chaos.model import Evidence
-from chaos.target import BackendStatus, Identity, Target, TargetError
+from chaos.target import Backends, Identity, Target, TargetError
 from soak.clock import Clock, SystemClock
 from soak.lab.attachedbackends import AttachedBackends
 from soak.lab.attachedfaults import AttachedFaults
@@ -17,12 +17,13 @@ from soak.lab.attachedproxy import give_back
 from soak.lab.attachments import PROXY, Attachments, attachments_of
 from soak.lab.attachstate import Borrowed, originals_of
 from soak.lab.originals import Originals
+from soak.lab.parts import HasBackends
 from soak.proxies.base import supported_by
 from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 
 
-class AttachTarget(AttachedFaults):
+class AttachTarget(AttachedFaults, HasBackends):
     """What a healer may do: bring backends back, and give the proxy its own files. Satisfies ``chaos.target.Target``."""
 
     def __init__(
@@ -48,29 +49,8 @@ class AttachTarget(AttachedFaults):
         """Whether the lab and its proxy can do this."""
         return capability in self._attached.plan.abilities | supported_by(self._adapter)
 
-    def backend_names(self) -> Sequence[str]:
-        """Return the names, in order."""
-        return self._backends.backend_names()
-
-    async def backend_status(self, name: str) -> BackendStatus:
-        """Look at one backend now."""
-        return await self._backends.backend_status(name)
-
-    async def backend_stop(self, name: str, identity: Identity, *, force: bool) -> None:
-        """End a backend."""
-        await self._backends.backend_stop(name, identity, force=force)
-
-    async def backend_start(self, name: str) -> Identity:
-        """Start a stopped backend again."""
-        return await self._backends.backend_start(name)
-
-    async def backend_pause(self, name: str, identity: Identity) -> None:
-        """Suspend a backend."""
-        await self._backends.backend_pause(name, identity)
-
-    async def backend_resume(self, name: str, identity: Identity) -> None:
-        """Resume a suspended backend."""
-        await self._backends.backend_resume(name, identity)
+    def _backend_part(self) -> Backends:
+        return self._backends
 
     async def proxy_identity(self) -> Identity:
         """Return who the proxy was when the run began."""

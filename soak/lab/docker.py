@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from certs.authority import Authority
 from chaos.model import Evidence
-from chaos.target import BackendStatus, Identity
+from chaos.target import Backends, Identity
 from soak.clock import Clock, SystemClock
 from soak.errors import LabError
 from soak.lab.attached import Role
@@ -30,6 +30,7 @@ from soak.lab.dockerwatch import PROXY, DockerWatch
 from soak.lab.engine import Engine
 from soak.lab.equipment import equipped
 from soak.lab.oneoff import stand_in
+from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
 from soak.lab.topology import LOOPBACK, ProxyAddress, Topology
 from soak.labplan import DockerLabPlan
 from soak.model import Vital
@@ -58,7 +59,7 @@ _EVERYWHERE = "0.0.0.0"  # noqa: S104 - compared with what a plan may say, bound
 T = TypeVar("T")
 
 
-class DockerLab:
+class DockerLab(HasBackends, HasProxy):
     """One run's system under test, in containers."""
 
     server_name = SERVER_NAME
@@ -149,30 +150,6 @@ class DockerLab:
         """Whether the lab and its proxy can do this."""
         return capability in _OF_LAB | supported_by(self._adapter)
 
-    def backend_names(self) -> Sequence[str]:
-        """Return the names, in order."""
-        return self._backends.backend_names()
-
-    async def backend_status(self, name: str) -> BackendStatus:
-        """Look at one backend now."""
-        return await self._backends.backend_status(name)
-
-    async def backend_stop(self, name: str, identity: Identity, *, force: bool) -> None:
-        """End a backend's container."""
-        await self._backends.backend_stop(name, identity, force=force)
-
-    async def backend_start(self, name: str) -> Identity:
-        """Start a backend's container at its old address."""
-        return await self._backends.backend_start(name)
-
-    async def backend_pause(self, name: str, identity: Identity) -> None:
-        """Pause a backend's container."""
-        await self._backends.backend_pause(name, identity)
-
-    async def backend_resume(self, name: str, identity: Identity) -> None:
-        """Unpause it."""
-        await self._backends.backend_resume(name, identity)
-
     async def backend_networks(self, name: str) -> Mapping[str, Any]:
         """Return which networks a backend is on."""
         return await self._backends.backend_networks(name)
@@ -184,10 +161,6 @@ class DockerLab:
     async def backend_reconnect(self, name: str, identity: Identity, networks: Mapping[str, Any]) -> None:
         """Put it back at its old address."""
         await self._backends.backend_reconnect(name, identity, networks)
-
-    async def proxy_identity(self) -> Identity:
-        """Return the identity of the proxy's container."""
-        return await self._proxy.proxy_identity()
 
     async def proxy_limits(self) -> Mapping[str, Any]:
         """Return what the proxy may use."""
@@ -205,31 +178,13 @@ class DockerLab:
         """Return how long the proxy was held back."""
         return await self._proxy.proxy_held_back_s()
 
-    def generation(self) -> int:
-        """Return the config generation that was last asked for and accepted."""
-        return self._proxy.generation()
-
-    def serial(self) -> str:
-        """Return the serial of the certificate that is installed."""
-        return self._proxy.serial()
-
-    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
-        """Render, validate, install, reload."""
-        return await self._proxy.apply_generation(generation, kind=kind)
-
-    async def apply_broken_config(self) -> Evidence:
-        """Have a broken configuration refused."""
-        return await self._proxy.apply_broken_config()
-
-    async def install_certificate(self, generation: int) -> Mapping[str, Any]:
-        """Issue and install a new certificate, reload."""
-        return await self._proxy.install_certificate(generation)
-
-    async def restore_proxy(self) -> Evidence:
-        """Go back to what was last seen to work."""
-        return await self._proxy.restore_proxy()
-
     # inside
+
+    def _backend_part(self) -> Backends:
+        return self._backends
+
+    def _proxy_part(self) -> CertifiedProxy:
+        return self._proxy
 
     @property
     def _door(self) -> Engine:

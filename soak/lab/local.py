@@ -14,12 +14,13 @@ from typing import Any
 from certs.authority import Authority
 from certs.install import install_pair
 from chaos.model import Evidence
-from chaos.target import BackendStatus, Identity
+from chaos.target import Backends
 from soak.clock import Clock, SystemClock
 from soak.errors import LabError
 from soak.lab.backends import ORIGIN_CERTIFICATE, ORIGIN_KEY, LocalBackends
 from soak.lab.base import OnEvent
 from soak.lab.equipment import equipped
+from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
 from soak.lab.proxy import LocalProxy
 from soak.lab.receiving import ask_to_end
 from soak.lab.state import LabState
@@ -38,7 +39,7 @@ _REAP_TIMEOUT_S = 2.0
 _OF_LAB = frozenset({"backend_stop", "backend_pause"})
 
 
-class LocalLab:
+class LocalLab(HasBackends, HasProxy):
     """One run's system under test.
 
     ``on_event`` is called on the event loop. Construct, ``start``, use, ``stop``; a failed ``start`` has already stopped.
@@ -150,59 +151,13 @@ class LocalLab:
         """Whether the lab and its proxy can do this."""
         return capability in _OF_LAB | supported_by(self._adapter)
 
-    def backend_names(self) -> Sequence[str]:
-        """Return the names, in order."""
-        return self._backends.backend_names()
-
-    async def backend_status(self, name: str) -> BackendStatus:
-        """Look at one backend now."""
-        return await self._backends.backend_status(name)
-
-    async def backend_stop(self, name: str, identity: Identity, *, force: bool) -> None:
-        """End a backend."""
-        await self._backends.backend_stop(name, identity, force=force)
-
-    async def backend_start(self, name: str) -> Identity:
-        """Start a stopped backend on its old port."""
-        return await self._backends.backend_start(name)
-
-    async def backend_pause(self, name: str, identity: Identity) -> None:
-        """Suspend a backend."""
-        await self._backends.backend_pause(name, identity)
-
-    async def backend_resume(self, name: str, identity: Identity) -> None:
-        """Resume a suspended backend."""
-        await self._backends.backend_resume(name, identity)
-
-    async def proxy_identity(self) -> Identity:
-        """Return the identity of the proxy's main process."""
-        return await self._proxy.proxy_identity()
-
-    def generation(self) -> int:
-        """Return the config generation that was last asked for and accepted."""
-        return self._proxy.generation()
-
-    def serial(self) -> str:
-        """Return the serial of the certificate that is installed."""
-        return self._proxy.serial()
-
-    async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
-        """Render, validate, install, reload."""
-        return await self._proxy.apply_generation(generation, kind=kind)
-
-    async def apply_broken_config(self) -> Evidence:
-        """Have a broken configuration refused."""
-        return await self._proxy.apply_broken_config()
-
-    async def install_certificate(self, generation: int) -> Mapping[str, Any]:
-        """Issue and install a new certificate, reload."""
-        return await self._proxy.install_certificate(generation)
-
-    async def restore_proxy(self) -> Evidence:
-        """Go back to what was last seen to work."""
-        return await self._proxy.restore_proxy()
-
     # inside
+
+    def _backend_part(self) -> Backends:
+        return self._backends
+
+    def _proxy_part(self) -> CertifiedProxy:
+        return self._proxy
 
     @property
     def _proxy(self) -> LocalProxy:
