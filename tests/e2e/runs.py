@@ -10,7 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,6 +80,15 @@ class LiveRun:
     def family(self) -> list[psutil.Process]:
         """All processes of the run: the daemon's descendants."""
         return psutil.Process(self.process.pid).children(recursive=True)
+
+    def guardians(self) -> list[psutil.Process]:
+        """The run's guardians that live: one, or none for a moment."""
+        found = []
+        for process in self.family():
+            with suppress(psutil.Error):  # it ended while it was looked at
+                if "chaos.guardian" in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
 
     def words(self) -> str:
         """Wait for its end and return what it said."""

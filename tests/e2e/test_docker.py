@@ -78,7 +78,7 @@ def test_heal_removes_all_when_daemon_and_guardian_were_killed(tmp_path, plan, d
         live.client.inject("backend-hang", target="b1", hold_s=60.0, wait=False)
         live.until_step("active", 30)
         family = live.family()
-        guardian = next(one for one in family if "chaos.guardian" in " ".join(one.cmdline()))
+        (guardian,) = live.guardians()
         guardian.send_signal(signal.SIGKILL)
         live.process.send_signal(signal.SIGKILL)
         live.process.communicate(timeout=10)

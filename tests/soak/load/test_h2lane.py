@@ -405,7 +405,7 @@ def test_goaway_makes_a_new_connection_and_loses_only_what_it_excluded() -> None
         )
     )
     assert 30 == result.outcomes[O.OK] + result.outcomes[O.H2_GOAWAY]
-    assert result.connections("opened") >= 10
+    assert 3 * result.connections("opened") >= result.outcomes[O.OK] >= 15
     assert 0 == result.connections("closed_by_us")
 
 

@@ -231,5 +231,5 @@ def test_what_callbacks_raise_is_counted_in_the_worker() -> None:
 def test_no_worker_of_these_tests_is_left() -> None:
     """All have ended and have been waited for. Other tests in this process may have children of their own."""
     children = psutil.Process().children(recursive=True)
-    assert [] == [child for child in children if "soak.load.worker" in " ".join(child.cmdline())]
     assert [] == [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
+    assert [] == [child for child in children if "soak.load.worker" in " ".join(child.cmdline())]
