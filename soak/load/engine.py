@@ -28,6 +28,7 @@ from soak.load.outcome import Stage
 from soak.load.pacer import patience_ns
 from soak.load.timer import TimerFd
 from soak.load.traffic import LoadSlice
+from soak.load.trimming import Trimmer
 from soak.measure.histogram import Histogram
 from soak.measure.window import Window, WorkerReport
 from soak.model import ConnectionStats, FailedRequest, Outcome, SelfStats, Sighting, SightKind, SightVia
@@ -73,6 +74,7 @@ class Engine:
         self._evidence_dropped = 0
         self._notes: dict[tuple[str, object], dict[str, Any]] = {}
         self._connections_made = 0
+        self._trimmer = Trimmer()
         self._steady_scopes: set[int] = {0}
         self._fds = 0
         self._gap_ns = 0
@@ -318,6 +320,9 @@ class Engine:
                 lag.merge(window.lag)
         if second % 5 == 0 or final:
             self._fds = self._meter.open_files()
+        busy = max(self.in_flight, self.open_connections)
+        if returned := self._trimmer.second(busy, self._meter.rss_bytes(), self._meter.rss_bytes):
+            self.note("load.memory_returned", **returned)
         report = WorkerReport(
             worker=self.load.worker,
             second=second,
