@@ -345,12 +345,13 @@ async def test_a_thousand_routes_answer_by_their_names_also_after_a_reload(route
         got = await fetch(routed, "/bytes/10", tls=True, host=f"{name}.soak.test")
         assert (200, name) == (got.status, got.headers["x-soak-route"])
     assert "x-soak-route" not in (await fetch(routed, "/bytes/10")).headers
+    processes = (await routed.vitals(0))[0].processes
     assert (await routed.apply_generation(2)).ok
     async with asyncio.timeout(10):
         while (await fetch(routed, "/bytes/1")).headers["x-soak-generation"] != "2":
             await asyncio.sleep(0.01)
     async with asyncio.timeout(20):  # until they are gone, old workers may take a fresh connection
-        while (await routed.vitals(0))[0].old_processes:
+        while (await routed.vitals(0))[0].processes != processes:  # nor are they called old before they are told to end
             await asyncio.sleep(0.05)
     await routes("2")
     assert (await routed.apply_broken_config()).ok
