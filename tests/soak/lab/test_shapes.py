@@ -350,8 +350,8 @@ async def test_a_thousand_routes_answer_by_their_names_also_after_a_reload(route
     async with asyncio.timeout(10):
         while (await fetch(routed, "/bytes/1")).headers["x-soak-generation"] != "2":
             await asyncio.sleep(0.01)
-    async with asyncio.timeout(20):  # until they are gone, old workers may take a fresh connection
-        while (await routed.vitals(0))[0].processes != processes:  # nor are they called old before they are told to end
+    async with asyncio.timeout(20):  # until they are gone, old workers may take a fresh connection, not yet called old
+        while (await routed.vitals(0))[0].processes != processes:
             await asyncio.sleep(0.05)
     await routes("2")
     assert (await routed.apply_broken_config()).ok
