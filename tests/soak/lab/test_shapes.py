@@ -350,7 +350,8 @@ async def test_a_thousand_routes_answer_by_their_names_also_after_a_reload(route
     async with asyncio.timeout(10):
         while (await fetch(routed, "/bytes/1")).headers["x-soak-generation"] != "2":
             await asyncio.sleep(0.01)
-    async with asyncio.timeout(20):  # until they are gone, old workers may take a fresh connection, not yet called old
+    # Until they are gone, old workers may take a fresh connection; for a moment they are not even called old.
+    async with asyncio.timeout(20):
         while (await routed.vitals(0))[0].processes != processes:
             await asyncio.sleep(0.05)
     await routes("2")
