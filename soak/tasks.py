@@ -19,12 +19,14 @@ def spawn(coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
 
 
 async def cancel(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task and wait for its end. Its own error, other than the cancellation, is raised."""
+    """Cancel a task and wait for its end. Its own error, other than the cancellation, is raised.
+
+    May be used where the caller was cancelled itself before, as when it cleans up: only a cancellation that comes while
+    it waits here ends the waiting.
+    """
     if task is None or task.done():
         return
     task.cancel()
-    try:
-        await task
-    except asyncio.CancelledError:
-        if (current := asyncio.current_task()) is not None and current.cancelling():
-            raise
+    await asyncio.wait({task})  # unlike awaiting the task, it raises no cancellation but our own
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

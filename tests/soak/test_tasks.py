@@ -80,3 +80,24 @@ async def test_canceller_that_is_cancelled_itself_stays_cancelled():
     await asyncio.wait({waiter})
 
     assert waiter.cancelled()
+
+
+async def test_who_was_cancelled_before_can_still_tidy_up():
+    """On the way out of a cancellation, the end of the task is not taken for another one of one's own."""
+    tidied = []
+
+    async def owner():
+        task = spawn(asyncio.sleep(1000), name="tending")
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await cancel(task)
+            tidied.append(task.cancelled())
+
+    waiter = spawn(owner(), name="owner")
+    await asyncio.sleep(0)
+    waiter.cancel()
+    await asyncio.wait({waiter})
+
+    assert [True] == tidied
+    assert waiter.cancelled()
