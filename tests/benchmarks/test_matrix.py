@@ -175,7 +175,8 @@ def test_a_run_without_a_report_says_why(pretend, words, script):
 
 def test_a_run_that_does_not_end_is_stopped(pretend, monkeypatch):
     """As Ctrl-C does at first; by force when it does not heed it."""
-    monkeypatch.setattr(running, "EXTRA_S", 1.5)  # a shell must have set its trap by then, on a busy machine, too
+    # A shell must have set its trap by then, on a busy machine, too.
+    monkeypatch.setattr(running, "EXTRA_S", 1.5)
     monkeypatch.setattr(running, "HEAL_S", 1.5)
     polite = run(pretend("trap 'exit 3' INT; while :; do sleep 0.02; done"), 0, lambda _: None)
     assert (3, "it did not end within 1.5 s and was stopped") == (polite.status, polite.words)
