@@ -175,7 +175,8 @@ class _Slots:
             at = self._blocking(start, length)
             if at is None:
                 return round(start, 3)
-            start = round(self._starts[at] - length, 3)
+            # Rounded to the millisecond the place before may overlap still: each step must lead away, or it would never end.
+            start = min(round(self._starts[at] - length, 3), round(start - 0.001, 3))
         return None
 
     def _blocking(self, start: float, length: float) -> int | None:

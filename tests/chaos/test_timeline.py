@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.faults.catalog import registry
-from chaos.timeline import EARLIEST_S, SETTLE_S, Series, Timeline, plan_timeline
+from chaos.timeline import EARLIEST_S, SETTLE_S, Series, Timeline, _Slots, plan_timeline
 
 BACKENDS = ("b1", "b2", "b3")
 QUICK = (Series("reload", 20), Series("backend-down", 40, 10, BACKENDS), Series("cert-rotate", 30))
@@ -175,3 +175,13 @@ def test_a_series_that_cannot_be_is_refused(every: float, hold: float):
     """A hold must be shorter than its period, and a period positive."""
     with pytest.raises(ValueError, match="is not shorter than every"):
         plan_timeline([Series("backend-down", every, hold)], length_s=100, seed=1)
+
+
+@pytest.mark.timeout(10)
+def test_a_search_ends_where_rounding_leads_to_the_same_place_again():
+    """A length of half milliseconds: the place before an interval, rounded, overlaps it by less than that."""
+    slots = _Slots(2.0, 3000.0)
+    assert 825.638 == slots.take(825.638, 11.515, 1.0005, reach=0.0)
+    found = slots.take(826.0, 11.515, 1.0005, reach=100.0)
+    assert found is not None
+    assert found + 12.5155 <= 825.6385 or found >= 838.153
