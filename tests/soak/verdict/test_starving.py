@@ -59,3 +59,13 @@ def test_the_facts_tell_of_it_whether_it_excuses_or_not(tmp_path: Path):
         facts, found = judge_run(reader)
         assert [(10.0, 15.0), (15.0, 20.0)] == [(u.from_s, u.to_s) for u in starved(reader)]
     assert ("pass", 10, 0) == (found.verdict, facts.starved.seconds, facts.stretches.seconds)
+
+
+def test_an_answer_of_another_request_is_never_excused(verdict):
+    """A starved proxy is slow; that it mixes up answers is its own doing, and the only thing that it is blamed for."""
+    run = run_of(1000, (10, 15))
+    run.fail(12, Outcome.IDENTITY_MISMATCH)
+    run.fail(13, Outcome.TLS_TIMEOUT, 50)
+    found = verdict(run)
+    assert "fail" == found.verdict
+    assert ["mismatches"] == [o.name for o in found.objectives if not o.ok]
