@@ -16,7 +16,7 @@ from typing import Any
 from chaos.target import BackendState, BackendStatus, Identity, IdentityChangedError, TargetError
 from soak.clock import NS, Clock
 from soak.errors import LabError
-from soak.lab.process import Child, exit_words, living, signal_process, start_child, tail
+from soak.lab.process import Child, living, signal_process, start_child, tail
 from soak.lab.shared import Shared, create, stats_of
 from soak.lab.state import LabState
 from soak.lab.vitals import Subject
@@ -253,17 +253,7 @@ class LocalBackends:
     def _on_end(self, child: Child) -> None:
         if child.expected_to_end:
             return
-        code = child.process.returncode
-        self._on_event(
-            "origin.died",
-            {
-                "name": child.name,
-                "pid": child.process.pid,
-                "exit": code,
-                "how": exit_words(code),
-                "words": tail(child.log),
-            },
-        )
+        self._on_event("origin.died", {**child.end(), "words": tail(child.log)})
 
 
 async def answers(address: BackendAddress) -> bool:

@@ -17,7 +17,7 @@ from chaos.target import Identity
 from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
-from soak.lab.process import Child, exit_words, start_child
+from soak.lab.process import Child, start_child
 from soak.lab.reloading import Said, by_signal
 from soak.lab.state import LabState, marker_of
 from soak.proxies.base import Companion, HasCompanions, ProxyAdapter, ProxyModel, companion_output_of
@@ -149,6 +149,7 @@ class Companions:
         while not await self._listens(wanted.port):
             late = self._clock.monotonic_ns() > deadline
             if late or not child.alive:
+                await child.settled()
                 port = f"{self._host}:{wanted.port}"
                 why = (
                     f"it does not listen on {port} after {self._start_timeout_s:g} s" if late else "it ended"
@@ -168,9 +169,7 @@ class Companions:
     def _on_end(self, child: Child) -> None:
         if child.expected_to_end:
             return
-        code = child.process.returncode
-        data = {"name": child.name, "pid": child.process.pid, "exit": code, "how": exit_words(code)}
-        self._on_event("proxy.died", {**data, "words": child.words()})
+        self._on_event("proxy.died", {**child.end(), "words": child.words()})
 
 
 def _digest(files: Sequence[Path]) -> bytes:

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from chaos.target import Identity, IdentityChangedError
 from soak.errors import LabError
@@ -163,12 +163,29 @@ class Child:
         """Send it a signal. Raises ``IdentityChangedError`` when it is gone."""
         signal_process(self.identity, number)
 
-    def words(self) -> str:
-        """Return how it ended and what it said last, for a person."""
-        said = tail(self.log)
-        return f"{exit_words(self.process.returncode)}; it said:\n{said}" if said else (
-            f"{exit_words(self.process.returncode)}; it said nothing"
-        )  # fmt: skip
+    async def settled(self) -> None:
+        """Wait, when it has ended, until the loop has collected it too: until then nobody can say how it ended."""
+        if not self.alive:
+            await self.process.wait()
+
+    def how(self) -> str:
+        """Say how it ended: ``exit status 1``, ``SIGKILL``, ``still running``; ``it ended`` before it is collected."""
+        code = self.process.returncode
+        return "it ended" if code is None and not self.alive else exit_words(code)
+
+    def end(self) -> dict[str, Any]:
+        """Return what the event of its end says of it, but for its words."""
+        return {
+            "name": self.name,
+            "pid": self.process.pid,
+            "exit": self.process.returncode,
+            "how": self.how(),
+        }
+
+    def words(self, *logs: Path) -> str:
+        """Return how it ended and what it said last, in its log or in these, for a person."""
+        said = "\n".join(filter(None, map(tail, dict.fromkeys(logs or (self.log,)))))
+        return f"{self.how()}; it said:\n{said}" if said else f"{self.how()}; it said nothing"
 
 
 async def start_child(

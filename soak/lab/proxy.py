@@ -391,6 +391,8 @@ class LocalProxy:
             late = self._clock.monotonic_ns() > deadline
             if not child.alive or late or self._companions.ended():
                 child.expected_to_end = True
+                for one in (child, *self._companions.children()):
+                    await one.settled()
                 why = f"it is not ready after {self._start_timeout_s:g} s ({missing})" if late else "it ended"
                 raise LabError(f"{self._adapter.name} did not come up: {why}: {self._end_words()}")
             await self._clock.sleep(_POLL_S)
@@ -402,14 +404,10 @@ class LocalProxy:
 
     def _end_words(self) -> str:
         """Say how the process ended and what it said last, in its log and on its output."""
-        code = self._child.process.returncode if self._child is not None else None
-        said = "\n".join(filter(None, map(tail, dict.fromkeys((self.log.path, self._output)))))
-        words = f"{exit_words(code)}; it said:\n{said}" if said else f"{exit_words(code)}; it said nothing"
+        words = self._child.words(self.log.path, self._output) if self._child is not None else ""
         return "\n".join(filter(None, (self._companions.ended(), words)))
 
     def _on_end(self, child: Child) -> None:
         if child.expected_to_end:
             return
-        code = child.process.returncode
-        data = {"name": "proxy", "pid": child.process.pid, "exit": code, "how": exit_words(code)}
-        self._on_event("proxy.died", {**data, "words": self._end_words()})
+        self._on_event("proxy.died", {**child.end(), "words": self._end_words()})

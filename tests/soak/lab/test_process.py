@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -194,6 +195,20 @@ async def test_a_silent_child_says_so(run):
 
     assert "SIGKILL; it said nothing" == child.words()
     assert not child.alive
+
+
+async def test_how_a_child_ended_is_known_once_it_has_settled(run):
+    """The kernel knows of an end before the loop does; until it does, a dead child is not called running."""
+    ended: list[Child] = []
+    child = await start(run, ["sh", "-c", "sleep 0.1; exit 3"], ended)
+    await child.settled()
+    assert "still running" == child.how()
+    while child.alive:
+        time.sleep(0.001)  # the loop must not turn: it would collect the child
+    assert "it ended" == child.how()
+    await child.settled()
+    assert {"name": "x", "pid": child.process.pid, "exit": 3, "how": "exit status 3"} == child.end()
+    await until(lambda: ended == [child])
 
 
 async def test_a_binary_that_does_not_run_is_a_lab_error(run):

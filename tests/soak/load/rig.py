@@ -45,6 +45,8 @@ class Peer:
         return fields[b"x-soak-id"]
 
     async def send(self, data: bytes) -> None:
+        if self.writer.is_closing():  # uvloop's transport raises RuntimeError instead
+            raise ConnectionResetError
         self.writer.write(data)
         await self.writer.drain()
 
