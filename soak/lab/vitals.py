@@ -90,15 +90,21 @@ def executables_of(subject: Subject) -> list[str]:
 def _read(
     pid: int, tell: Callable[[psutil.Process], ProcessRole], *, with_ended: bool = False
 ) -> _Reading | None:
-    """Read one process. ``with_ended`` counts the time of its children that have ended: replaced workers take none along."""
+    """Read one process. ``with_ended`` counts the time of its children that have ended: replaced workers take none along.
+
+    One that has given its memory back is as good as ended, though it is no zombie yet: None, as for one that is gone.
+    """
     try:
         process = psutil.Process(pid)
         with process.oneshot():
+            rss = process.memory_info().rss
+            if not rss:
+                return None
             cpu = process.cpu_times()
             cpu_s = cpu.user + cpu.system
             if with_ended:
                 cpu_s += cpu.children_user + cpu.children_system
-            return _Reading(process.memory_info().rss, cpu_s, process.num_fds(), tell(process))
+            return _Reading(rss, cpu_s, process.num_fds(), tell(process))
     except psutil.Error:
         return None
 

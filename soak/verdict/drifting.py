@@ -24,7 +24,10 @@ VITALS: dict[str, Callable[[Vital], float]] = {
 
 
 def trends(f: RunFacts) -> dict[str, Trend | None]:
-    """Return the trend of each vital of the proxy, its warm-up (10 min, at most a tenth of the run) left out."""
+    """Return the trend of each vital of the proxy, its warm-up (10 min, at most a tenth of the run) left out.
+
+    A look that found no process measured nothing: the dead hold no memory.
+    """
     reloads_s = sorted(
         x.active_s
         for x in f.faults
@@ -33,7 +36,7 @@ def trends(f: RunFacts) -> dict[str, Trend | None]:
     warm_up_s = min(_WARM_UP_S, f.elapsed_s / 10)
     return {
         key: trend_of(
-            [(v.at_s, read(v)) for v in f.vitals if not f.stretches.covers(int(v.at_s))],
+            [(v.at_s, read(v)) for v in f.vitals if v.processes and not f.stretches.covers(int(v.at_s))],
             reloads_s=reloads_s,
             warm_up_s=warm_up_s,
         )
@@ -45,7 +48,7 @@ def own_trends(f: RunFacts) -> dict[str, Trend | None]:
     """Return the trend of resident memory of the daemon and of each load worker, its first minute left out."""
     warm_up_s = min(_OWN_WARM_UP_S, f.elapsed_s / 4)
     return {
-        subject: trend_of([(v.at_s, float(v.rss_bytes)) for v in vitals], warm_up_s=warm_up_s)
+        subject: trend_of([(v.at_s, float(v.rss_bytes)) for v in vitals if v.processes], warm_up_s=warm_up_s)
         for subject, vitals in sorted(f.own_vitals.items())
     }
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import psutil
 import pytest
@@ -95,6 +96,20 @@ def test_a_process_that_vanishes_while_it_is_looked_at_does_not_count(monkeypatc
 
     assert 1 == look(subject, 0).processes
     assert [os.path.realpath(sys.executable)] == executables_of(subject)
+
+
+def test_a_process_that_has_given_its_memory_back_is_as_good_as_ended(monkeypatch):
+    """The kernel frees memory before it shows a zombie; a look in between must not call that memory use of zero."""
+
+    class Ending(psutil.Process):
+        def oneshot(self):
+            return nullcontext()
+
+        def memory_info(self):
+            return super().memory_info()._replace(rss=0)
+
+    monkeypatch.setattr(psutil, "Process", Ending)
+    assert 0 == look(myself(), 0).processes
 
 
 async def test_the_census_runs_off_the_event_loop(monkeypatch):

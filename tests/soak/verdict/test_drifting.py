@@ -27,6 +27,14 @@ class TestDrift:
         assert "pass" == v.verdict
         assert {"p99_drift", "rss_growth", "fds_growth", "processes_growth"} < {o.name for o in v.objectives}
 
+    def test_a_look_at_nobody_is_no_measurement(self, verdict):
+        """A proxy that was dead for a while, and one that comes back late: the dead hold no memory to grow from."""
+        dead = {"rss_bytes": 0, "fds": 0, "processes": 0}
+        run = self.run(grow=lambda t: dead if t < 150 else {})
+        v = verdict(run)
+        assert "pass" == v.verdict
+        assert {"rss_growth", "fds_growth", "processes_growth"} < {o.name for o in v.objectives}
+
     @pytest.mark.parametrize(
         ("name", "grow", "words"),
         [
