@@ -1,25 +1,17 @@
 """Reads a store: of a running, a finished or a killed run. Read-only, streaming, judges nothing.
 
-A killed run leaves its write-ahead log behind; SQLite replays it when it may write beside the file. Where it may not
-(the directory is read-only) the reader falls back knowingly, and ``fallback`` says how: without a log the file is opened as
-immutable, with one it is copied, log and all, to a temporary directory first, because opening it as immutable would drop
-the last seconds in silence.
+How the file is opened where nothing may be written beside it is ``soak.store.opening``; histograms are ``soak.store.spans``.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
 from chaos.model import FaultOutcome, FaultRecord, Source
-from soak.errors import StoreError
 from soak.measure.facts import SecondFacts
 from soak.measure.histogram import Histogram
 from soak.model import (
@@ -37,7 +29,9 @@ from soak.model import (
     Vital,
 )
 from soak.store import schema
+from soak.store.opening import open_to_read
 from soak.store.records import EvidenceRow, FailureRow, SlotTotals, StoredWindow, WorkerSecond
+from soak.store.spans import LATENCY, Spans
 
 _END = 2**62
 _EVIDENCE = (
@@ -57,24 +51,22 @@ class StoreReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.fallback = ""
-        """How the file was opened when the plain way was not possible; else empty."""
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
-        if not path.is_file():
-            raise StoreError(f"{path} does not exist; is this the directory of a run?")
-        self._db = self._open()
+        self._file = open_to_read(path)
+        self._db = self._file.db
         try:
-            version = schema.check(self._db, path)
-        except StoreError:
+            self._spans = Spans(self._db, schema.check(self._db, path))
+        except BaseException:
             self.close()
             raise
-        self._handshake = "handshake" if version >= 2 else "NULL"
+
+    @property
+    def fallback(self) -> str:
+        """How the file was opened when the plain way was not possible; else empty."""
+        return self._file.fallback
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        self._db.close()
-        if self._copy is not None:
-            self._copy.cleanup()
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -240,7 +232,7 @@ class StoreReader:
         names = dict(self._db.execute("SELECT id, name FROM classes"))
         for second, traffic, *sums in self._db.execute(
             "SELECT second, traffic, sum(scheduled), sum(sent), sum(dropped), sum(missed), sum(ok + failed)"
-            " FROM windows GROUP BY second, traffic"
+            " FROM windows GROUP BY second, traffic ORDER BY second, traffic"
         ):
             yield (second, names[traffic], *sums)
 
@@ -281,12 +273,12 @@ class StoreReader:
 
     def latencies(self, from_s: int = 0, to_s: int = _END) -> dict[str, Histogram]:
         """Return latency from due by class over a range of seconds, exact at its ends."""
-        return {name: hists[0] for name, hists in self._histograms(from_s, to_s, with_folds=False).items()}
+        found = self._spans.over(from_s, to_s, latency_only=True)
+        return {name: histograms[LATENCY] for name, histograms in found.items()}
 
     def histograms(self) -> dict[str, tuple[Histogram, Histogram, Histogram, Histogram]]:
         """Return latency, service time, lag and time of handshakes by class over the whole run."""
-        found = self._histograms(0, _END, with_folds=True)
-        return {name: (a, b, c, d) for name, (a, b, c, d) in found.items()}
+        return {name: (a, b, c, d) for name, (a, b, c, d) in self._spans.over(0, _END).items()}
 
     def evidence(
         self, *, fault: int | None = None, row: int | None = None, limit: int = 1000
@@ -327,90 +319,3 @@ class StoreReader:
                     *(bool(reused), bool(idempotent), *rest),
                 ),
             )
-
-    def _histograms(self, from_s: int, to_s: int, *, with_folds: bool) -> dict[str, list[Histogram]]:
-        span = schema.ROLLUP_S
-        lo, hi = -(-from_s // span) * span, to_s // span * span
-        names = dict(self._db.execute("SELECT id, name FROM classes"))
-        out = {name: [Histogram() for _ in range(4)] for name in names.values()}
-        rolled: set[int] = set()
-        for start, traffic, *blobs in self._db.execute(
-            f"SELECT start, traffic, latency, service, lag, {self._handshake} FROM rollups"  # noqa: S608 -- one of two constants
-            " WHERE start >= ? AND start < ?",
-            (lo, hi),
-        ):
-            rolled.add(start)
-            _merge(out[names[traffic]], blobs if with_folds else blobs[:1])
-        for first, end in _gaps(from_s, min(to_s, (self.last_second() or 0) + 1), rolled, span):
-            for traffic, blob in self._db.execute(
-                "SELECT traffic, latency FROM windows WHERE second >= ? AND second < ?", (first, end)
-            ):
-                out[names[traffic]][0].merge(Histogram.from_blob(blob))
-            if with_folds:
-                self._merge_folds(out, names, first, end)
-        return out
-
-    def _merge_folds(
-        self, out: dict[str, list[Histogram]], names: dict[int, str], first: int, end: int
-    ) -> None:
-        for traffic, *blobs in self._db.execute(
-            f"SELECT traffic, service, lag, {self._handshake} FROM folds"  # noqa: S608 -- one of two constants
-            " WHERE start >= ? AND start < ?",
-            (first, end),
-        ):
-            _merge(out[names[traffic]][1:], blobs)
-
-    def _open(self) -> sqlite3.Connection:
-        plain = f"file:{quote(str(self.path.absolute()))}?mode=ro"
-        try:
-            return _try(plain)
-        except sqlite3.OperationalError as e:
-            why = e
-        except sqlite3.DatabaseError as e:
-            raise StoreError(f"{self.path} cannot be read as a store of soak: {e}") from e
-        wal = self.path.with_name(self.path.name + "-wal")
-        try:
-            if wal.exists() and wal.stat().st_size:
-                self._copy = tempfile.TemporaryDirectory(prefix="soak-read-")
-                copy = Path(self._copy.name) / self.path.name
-                shutil.copyfile(self.path, copy)
-                shutil.copyfile(wal, copy.with_name(wal.name))
-                db = _try(f"file:{quote(str(copy))}?mode=ro")
-                self.fallback = (
-                    f"read from a copy with its write-ahead log, for the directory is not writable ({why})"
-                )
-            else:
-                db = _try(f"{plain}&immutable=1")
-                self.fallback = f"read as an immutable file, for the directory is not writable ({why})"
-        except (sqlite3.Error, OSError) as e:
-            raise StoreError(f"{self.path} cannot be read: {why}; nor as a copy: {e}") from e
-        return db
-
-
-def _merge(into: Sequence[Histogram], blobs: Sequence[bytes | None]) -> None:
-    """Add stored histograms to as many of these, in order; NULL is an empty one."""
-    for histogram, blob in zip(into, blobs, strict=False):
-        if blob is not None:
-            histogram.merge(Histogram.from_blob(blob))
-
-
-def _try(uri: str) -> sqlite3.Connection:
-    """Open and touch: SQLite looks at the file only on the first read."""
-    db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
-    try:
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error:
-        db.close()
-        raise
-    return db
-
-
-def _gaps(from_s: int, to_s: int, rolled: set[int], span: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a range of seconds that no rolled-up span covers, joined where they touch."""
-    start = from_s
-    for covered in sorted(rolled):
-        if start < covered:
-            yield start, covered
-        start = covered + span
-    if start < to_s:
-        yield start, to_s

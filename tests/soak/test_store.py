@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import tempfile
-import textwrap
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +29,7 @@ from soak.model import (
 )
 from soak.store import StoreReader, StoreWriter
 from soak.store.apply import Caps
-from soak.store.schema import ROLLUP_S, VERSION
+from soak.store.schema import VERSION
 from tests.soak.synthetic import failed, histogram, report, stats, window
 
 
@@ -246,77 +239,6 @@ class TestWindows:
             assert ConnectionStats(10, 4, 6, 8, 2, 190) == r.connections()
 
 
-class TestHistograms:
-    def test_whole_run_equals_the_merge_of_all_windows(self, path):
-        """Rolled-up spans, open spans and late reports: nothing is lost or counted twice."""
-        expected = Histogram()
-        with StoreWriter(path) as w:
-            for s in [*range(0, 3 * ROLLUP_S, 7), 3, ROLLUP_S + 5]:
-                h = hist(1 + s % 50)
-                expected.merge(h)
-                w.add_report(report(s, window(s, latency=h, service=h, lag=h, handshake=h)))
-                if s % 70 == 0:
-                    w.flush()
-            w.flush()
-            with StoreReader(path) as r:
-                assert all(expected.counts == h.counts for h in r.histograms()["get"])
-        with StoreReader(path) as r:
-            assert all(expected.counts == h.counts for h in r.histograms()["get"])
-            assert all(expected.sum_ns == h.sum_ns for h in r.histograms()["get"])
-
-    def test_a_range_is_exact_at_its_ends(self, path):
-        """A range that begins and ends inside spans counts exactly its seconds."""
-        with StoreWriter(path) as w:
-            for s in range(0, 4 * ROLLUP_S, 5):
-                w.add_report(report(s, window(s, latency=hist(1.0))))
-            w.flush()
-        with StoreReader(path) as r:
-            for a, b in ((0, 5), (3, 4 * ROLLUP_S), (ROLLUP_S - 5, 3 * ROLLUP_S + 1), (0, ROLLUP_S), (7, 8)):
-                assert (
-                    len([s for s in range(0, 4 * ROLLUP_S, 5) if a <= s < b])
-                    == r.latencies(a, b)["get"].count
-                )
-
-    def test_a_writer_that_continues_a_store_leaves_no_half_span(self, path):
-        """A span begun by one writer and ended by another is still read in full."""
-        for part in (range(20), range(20, ROLLUP_S + 100, 10)):
-            with StoreWriter(path) as w:
-                for s in part:
-                    w.add_report(report(s, window(s, latency=hist(1.0), lag=hist(1.0))))
-        with StoreReader(path) as r:
-            latency, _, lag, _ = r.histograms()["get"]
-            assert 20 + len(range(20, ROLLUP_S + 100, 10)) == latency.count == lag.count
-
-    def test_handshakes_that_never_were_take_no_room(self, path):
-        """NULL in the file, an empty histogram when read."""
-        with StoreWriter(path) as w:
-            w.add_report(report(0, window(0, handshake=hist())))
-        with StoreReader(path) as r:
-            assert 0 == r.histograms()["get"][3].count
-        db = sqlite3.connect(path)
-        assert [(None, None)] == db.execute(
-            "SELECT f.handshake, r.handshake FROM folds f, rollups r"
-        ).fetchall()
-        db.close()
-
-    def test_a_store_of_before_handshakes_is_read_and_continued(self, path):
-        """Version 1: read as one without them; a writer brings it up to date and loses nothing."""
-        with StoreWriter(path) as w:
-            w.add_report(report(0, window(0)))
-        db = sqlite3.connect(path)
-        for table in ("folds", "rollups"):
-            db.execute(f"ALTER TABLE {table} DROP COLUMN handshake")
-        db.execute("PRAGMA user_version = 1")
-        db.commit()
-        db.close()
-        with StoreReader(path) as r:
-            assert [100, 100, 100, 0] == [h.count for h in r.histograms()["get"]]
-        with StoreWriter(path) as w:
-            w.add_report(report(1, window(1, handshake=hist(1.0, 2.0))))
-        with StoreReader(path) as r:
-            assert [200, 200, 200, 2] == [h.count for h in r.histograms()["get"]]
-
-
 class TestEvidence:
     def test_is_found_by_fault_phase_and_row(self, path, writer):
         """Rows of a fault are those whose scope lists it."""
@@ -488,98 +410,6 @@ class TestReader:
             assert 0 == r.last_second()
         with StoreReader(path) as r:
             assert [0, 1] == [w.second for w in r.windows()]
-
-    def test_reads_a_killed_run_up_to_its_last_commit(self, path):
-        """SIGKILL leaves the write-ahead log behind; what was committed is all there."""
-        kill_after_commit(path)
-        assert path.with_name("run.db-wal").stat().st_size > 0
-        with StoreReader(path) as r:
-            assert [0, 1, 2] == [w.second for w in r.windows()]
-            latency, service, lag, _ = r.histograms()["get"]
-            assert 300 == latency.count == service.count == lag.count
-            assert "" == r.fallback
-
-    @pytest.mark.parametrize("killed", [True, False])
-    def test_reads_from_a_read_only_directory(self, killed):
-        """A killed run is copied with its log, a finished one opened as immutable; both knowingly."""
-        base = Path(tempfile.mkdtemp(prefix="soak-test-"))
-        try:
-            path = base / "run.db"
-            if killed:
-                kill_after_commit(path)
-                path.with_name("run.db-shm").unlink()
-            else:
-                with StoreWriter(path) as w:
-                    for s in range(3):
-                        w.add_report(report(s, window(s)))
-                make_wal_again(path)
-            for p in base.iterdir():
-                p.chmod(0o444)
-            base.chmod(0o555)
-            seconds, fallback = read_as_nobody(path)
-            assert "0 1 2" == seconds
-            assert (
-                "read from a copy with its write-ahead log" if killed else "read as an immutable file"
-            ) in fallback
-        finally:
-            base.chmod(0o755)
-            shutil.rmtree(base)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from soak.model import Phase, Scope
-from soak.store import StoreWriter
-from tests.soak.synthetic import report, window
-w = StoreWriter(Path(sys.argv[1]))
-w.add_scope(Scope(0, Phase.STEADY))
-for s in range(3):
-    w.add_report(report(s, window(s)))
-w.flush()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-READ = """
-import os, sys
-from pathlib import Path
-from soak.store import StoreReader
-if os.geteuid() == 0:
-    os.setuid(65534)
-with StoreReader(Path(sys.argv[1])) as r:
-    print(*[w.second for w in r.windows()])
-    print(r.fallback)
-"""
-
-
-def kill_after_commit(path: Path) -> None:
-    """Let a real process write a store and be killed."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path)], cwd=Path(__file__).parents[2], check=False
-    )
-    assert -signal.SIGKILL == done.returncode
-
-
-def make_wal_again(path: Path) -> None:
-    """Make sure that the header says WAL, as an older soak or another tool may have left it."""
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.close()
-
-
-def read_as_nobody(path: Path) -> tuple[str, str]:
-    """Read the store in a process that may not write beside it (root may write anywhere, so it steps down)."""
-    env = {**os.environ, "TMPDIR": "/tmp"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(READ), str(path)],
-        cwd=Path(__file__).parents[2],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    first, second = done.stdout.splitlines()
-    return first, second
 
 
 def test_histogram_of_the_builders_is_what_it_says():
