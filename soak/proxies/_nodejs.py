@@ -1,7 +1,8 @@
-"""What the adapters on Node.js share: where Node and the modules are, the configuration that the scripts read, what they say.
+"""A proxy that is a script of ours on Node.js: what the adapters ``node``, ``rocky`` and ``node-tcp`` have in common.
 
-The scripts are ours and lie in ``soak/proxies/node``; what they ``require`` is pinned by a lock file there and installed
-beside the venv by ``.ci/node`` (``make soak PROXY=node`` runs it). Node.js itself comes the same way, from npm.
+The scripts lie in ``soak/proxies/node``; what they ``require`` is pinned by a lock file there and installed beside the venv by
+``.ci/node`` (``make soak PROXY=node`` runs it). Node.js itself comes the same way, from npm. All of them read the same
+``config.json`` and ``extra.js``, take HUP for a reload and TERM for the end, and say the same words about it on their output.
 """
 
 from __future__ import annotations
@@ -9,18 +10,79 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from signal import SIGHUP, SIGTERM, Signals
 from typing import Any
 
 from soak.errors import LabError
 from soak.proxies._asking import ask_version, find_binary
-from soak.proxies.base import ProxyModel, route_names
+from soak.proxies.base import ProcessRole, ProxyModel, output_of, route_names
 
 SCRIPTS = Path(__file__).parent / "node"
 CONFIG = "config.json"
 EXTRA = "extra.js"
 _WORD = "soak: "
+
+
+class NodeScript:
+    """Everything of ``ProxyAdapter`` but the name, the abilities and the version; a subclass says which script it is about."""
+
+    name: str
+    packages: str
+    """The set of packages in ``soak/proxies/node`` that it runs with: ``node24``, ``node14``."""
+    needed: Sequence[str]
+    """The modules without which it is nothing; the first is the one that the proxy is called after."""
+    script: str
+    """The file in ``soak/proxies/node`` that is started."""
+    title: str
+    """What its processes call themselves: ``TITLE main``, ``TITLE worker``, ``TITLE worker is closing``."""
+
+    def find_binary(self, configured: str | None) -> Path:
+        """Return the configured Node.js, or the installed one; raises ``LabError`` also when a module is missing."""
+        return find_node(self.name, self.packages, self.needed, configured)
+
+    def modules(self, binary: Path) -> Path:
+        """Return the ``node_modules`` that go with this Node.js."""
+        return modules_of(binary, self.packages, self.needed)
+
+    def render(self, model: ProxyModel) -> Mapping[str, str]:
+        """Return ``config.json`` and ``extra.js``."""
+        return rendered(model)
+
+    def validate_command(self, binary: Path, directory: Path) -> Sequence[str]:
+        """Return the command that reads the configuration as the proxy would, and says what is wrong."""
+        return [str(binary), path_of("config.js"), str(directory)]
+
+    def start_command(self, binary: Path, directory: Path) -> Sequence[str]:
+        """Return the script in the foreground."""
+        return [str(binary), path_of(self.script), str(directory), str(self.modules(binary))]
+
+    def reload_signal(self) -> Signals:
+        """HUP to the main process."""
+        return SIGHUP
+
+    def stop_signal(self) -> Signals:
+        """TERM: all workers are killed."""
+        return SIGTERM
+
+    def error_log(self, directory: Path) -> Path:
+        """Return the file of its output, into which the workers write, too."""
+        return output_of(directory)
+
+    def refusals(self, log_text: str) -> Sequence[str]:
+        """Return the lines in which our scripts say that a configuration was refused."""
+        return [line for line in log_text.splitlines() if line.startswith(f"{_WORD}refused: ")]
+
+    def acceptances(self, log_text: str) -> Sequence[str]:
+        """Return the lines in which they say that all workers serve a new one and none an old one."""
+        return [line for line in log_text.splitlines() if line.startswith(f"{_WORD}reloaded: ")]
+
+    def role(self, cmdline: str) -> ProcessRole:
+        """Tell processes by the titles that the script gives them."""
+        if cmdline.startswith(f"{self.title} worker"):
+            return ProcessRole.OLD_WORKER if "closing" in cmdline else ProcessRole.WORKER
+        return ProcessRole.MASTER if cmdline.startswith(f"{self.title} main") else ProcessRole.OTHER
 
 
 def modules_home(packages: str) -> Path:
@@ -89,21 +151,6 @@ def rendered(model: ProxyModel) -> dict[str, str]:
     return {CONFIG: json.dumps(config, indent=1) + "\n", EXTRA: model.extra + "\n"}
 
 
-def script(name: str) -> str:
+def path_of(script: str) -> str:
     """Return the path of one of our scripts."""
-    return os.fspath(SCRIPTS / name)
-
-
-def checking(node: Path, directory: Path) -> Sequence[str]:
-    """Return the command that reads the configuration as the proxy would, and says what is wrong."""
-    return [str(node), script("config.js"), str(directory)]
-
-
-def refusals_in(log_text: str) -> Sequence[str]:
-    """Return the lines in which our scripts say that a configuration was refused."""
-    return [line for line in log_text.splitlines() if line.startswith(f"{_WORD}refused: ")]
-
-
-def acceptances_in(log_text: str) -> Sequence[str]:
-    """Return the lines in which they say that all workers serve a new one and none an old one."""
-    return [line for line in log_text.splitlines() if line.startswith(f"{_WORD}reloaded: ")]
+    return os.fspath(SCRIPTS / script)

@@ -11,30 +11,17 @@ pm2 never becomes a daemon: it runs in the process that was started, with its ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGHUP, SIGTERM, Signals
 
 from soak.errors import LabError
-from soak.proxies._nodejs import (
-    acceptances_in,
-    checking,
-    find_node,
-    how_to_get_of,
-    modules_of,
-    node_version,
-    refusals_in,
-    rendered,
-    script,
-)
-from soak.proxies.base import Capability, ProcessRole, ProxyModel, output_of
+from soak.proxies._nodejs import NodeScript, how_to_get_of, node_version, path_of
+from soak.proxies.base import Capability, ProcessRole
 
-_PACKAGES = "node24"
-_NEEDED = ("pm2", "http-proxy-3")
 _OLDEST = 22
 
 
-class NodeAdapter:
+class NodeAdapter(NodeScript):
     """The facts of Node.js with pm2 and http-proxy-3.
 
     Each worker checks the backends every 500 ms, once before it is ready. A GET that failed before its answer began goes
@@ -44,6 +31,10 @@ class NodeAdapter:
     """
 
     name = "node"
+    packages = "node24"
+    needed = ("pm2", "http-proxy-3")
+    script = "pm2.js"
+    title = "soak node"
     capabilities = frozenset(
         {
             Capability.RELOAD,
@@ -59,10 +50,6 @@ class NodeAdapter:
         "tcp": "http-proxy-3 reads HTTP",
     }
 
-    def find_binary(self, configured: str | None) -> Path:
-        """Return the configured Node.js, or the installed one; raises ``LabError`` also when a module is missing."""
-        return find_node(self.name, _PACKAGES, _NEEDED, configured)
-
     def version(self, binary: Path) -> str:
         """Ask ``node --version``: ``24.22.1``. Raises ``LabError`` for one that is too old for http-proxy-3."""
         version = node_version(binary, how_to_get_of(self.name))
@@ -72,43 +59,9 @@ class NodeAdapter:
             )
         return version
 
-    def render(self, model: ProxyModel) -> Mapping[str, str]:
-        """Return ``config.json`` and ``extra.js``."""
-        return rendered(model)
-
-    def validate_command(self, binary: Path, directory: Path) -> Sequence[str]:
-        """Return ``node config.js DIRECTORY``."""
-        return checking(binary, directory)
-
-    def start_command(self, binary: Path, directory: Path) -> Sequence[str]:
-        """Return pm2 in the foreground."""
-        return [str(binary), script("pm2.js"), str(directory), str(modules_of(binary, _PACKAGES, _NEEDED))]
-
-    def reload_signal(self) -> Signals:
-        """HUP to pm2."""
-        return SIGHUP
-
-    def stop_signal(self) -> Signals:
-        """TERM: all workers are killed."""
-        return SIGTERM
-
-    def error_log(self, directory: Path) -> Path:
-        """Return the file of its output, into which the workers write, too."""
-        return output_of(directory)
-
-    def refusals(self, log_text: str) -> Sequence[str]:
-        """Return what the check, or pm2, refused."""
-        return refusals_in(log_text)
-
-    def acceptances(self, log_text: str) -> Sequence[str]:
-        """Return the lines that come when all old workers are gone."""
-        return acceptances_in(log_text)
-
     def role(self, cmdline: str) -> ProcessRole:
         """Tell pm2 by its command line, workers by the titles that the script gives them."""
-        if cmdline.startswith("soak node worker"):
-            return ProcessRole.OLD_WORKER if "closing" in cmdline else ProcessRole.WORKER
-        return ProcessRole.MASTER if f"{script('pm2.js')} " in cmdline else ProcessRole.OTHER
+        return ProcessRole.MASTER if f"{path_of(self.script)} " in cmdline else super().role(cmdline)
 
 
 ADAPTER = NodeAdapter()

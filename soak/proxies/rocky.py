@@ -8,31 +8,17 @@ rocky answers "socket hang up" on Node.js 16 and later, and its websockets have 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGHUP, SIGTERM, Signals
 
 from soak.errors import LabError
-from soak.proxies._nodejs import (
-    acceptances_in,
-    checking,
-    find_node,
-    how_to_get_of,
-    module_version,
-    modules_of,
-    node_version,
-    refusals_in,
-    rendered,
-    script,
-)
-from soak.proxies.base import Capability, ProcessRole, ProxyModel, output_of
+from soak.proxies._nodejs import NodeScript, how_to_get_of, module_version, node_version
+from soak.proxies.base import Capability
 
-_PACKAGES = "node14"
-_NEEDED = ("rocky",)
 _NEWEST = 14
 
 
-class RockyAdapter:
+class RockyAdapter(NodeScript):
     """The facts of rocky.
 
     Each worker checks the backends every 500 ms. Nothing is repeated: rocky's own ``retry`` asks the same backend again and
@@ -43,6 +29,10 @@ class RockyAdapter:
     """
 
     name = "rocky"
+    packages = "node14"
+    needed = ("rocky",)
+    script = "rocky.js"
+    title = "soak rocky"
     capabilities = frozenset(
         {Capability.RELOAD, Capability.CERT_ROTATE, Capability.MARKER, Capability.WEBSOCKET}
     )
@@ -53,10 +43,6 @@ class RockyAdapter:
         "tcp": "it reads HTTP",
     }
 
-    def find_binary(self, configured: str | None) -> Path:
-        """Return the configured Node.js, or the installed one; raises ``LabError`` also when rocky is missing."""
-        return find_node(self.name, _PACKAGES, _NEEDED, configured)
-
     def version(self, binary: Path) -> str:
         """Return the version of rocky: ``0.4.16``. Raises ``LabError`` for a Node.js on which it does not work."""
         how_to_get = how_to_get_of(self.name)
@@ -65,45 +51,7 @@ class RockyAdapter:
             raise LabError(
                 f"{binary} is Node.js {version}, on which rocky fails with 'socket hang up'; it needs {_NEWEST}: {how_to_get}"
             )
-        return module_version(binary, modules_of(binary, _PACKAGES, _NEEDED), "rocky", how_to_get)
-
-    def render(self, model: ProxyModel) -> Mapping[str, str]:
-        """Return ``config.json`` and ``extra.js``."""
-        return rendered(model)
-
-    def validate_command(self, binary: Path, directory: Path) -> Sequence[str]:
-        """Return ``node config.js DIRECTORY``."""
-        return checking(binary, directory)
-
-    def start_command(self, binary: Path, directory: Path) -> Sequence[str]:
-        """Return the main process in the foreground."""
-        return [str(binary), script("rocky.js"), str(directory), str(modules_of(binary, _PACKAGES, _NEEDED))]
-
-    def reload_signal(self) -> Signals:
-        """HUP to the main process."""
-        return SIGHUP
-
-    def stop_signal(self) -> Signals:
-        """TERM: all workers are killed."""
-        return SIGTERM
-
-    def error_log(self, directory: Path) -> Path:
-        """Return the file of its output."""
-        return output_of(directory)
-
-    def refusals(self, log_text: str) -> Sequence[str]:
-        """Return what the check refused."""
-        return refusals_in(log_text)
-
-    def acceptances(self, log_text: str) -> Sequence[str]:
-        """Return the lines that come when all workers have swapped."""
-        return acceptances_in(log_text)
-
-    def role(self, cmdline: str) -> ProcessRole:
-        """Tell processes by the titles that the script gives them; none is ever old."""
-        if cmdline.startswith("soak rocky main"):
-            return ProcessRole.MASTER
-        return ProcessRole.WORKER if cmdline.startswith("soak rocky worker") else ProcessRole.OTHER
+        return module_version(binary, self.modules(binary), self.needed[0], how_to_get)
 
 
 ADAPTER = RockyAdapter()

@@ -1,4 +1,4 @@
-"""What the adapters on Node.js share: where Node and the modules are found, and what is pinned."""
+"""What the adapters on Node.js share: where Node and the modules are found, what is run, what is pinned."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 
 from soak.errors import LabError
+from soak.proxies import node, nodetcp, rocky
 from soak.proxies._nodejs import (
     SCRIPTS,
-    acceptances_in,
+    NodeScript,
     find_node,
     module_version,
     modules_home,
     modules_of,
     node_version,
-    refusals_in,
 )
+from soak.proxies.base import ProcessRole
+from soak.proxies.catalog import adapters
 
 ROOT = Path(__file__).parents[3]
+ON_NODE = [node.ADAPTER, rocky.ADAPTER, nodetcp.ADAPTER]
 
 
 def a_node(bin_directory: Path, said: str = "v24.1.0") -> Path:
@@ -81,12 +84,39 @@ def test_versions_are_what_the_program_says(tmp_path):
         module_version(a_node(tmp_path / "c", "Cannot find module"), tmp_path, "rocky", "get it")
 
 
-def test_words_of_the_scripts_are_told_apart():
+@pytest.mark.parametrize("adapter", ON_NODE, ids=lambda one: one.name)
+def test_words_of_the_scripts_are_told_apart(adapter):
     """Lines of pm2 and of the user's own code are neither."""
     text = "PM2 log: refused: no\nsoak: refused: config.json\nsoak: reloaded: generation 2\nsoak: started\n"
 
-    assert ["soak: refused: config.json"] == refusals_in(text)
-    assert ["soak: reloaded: generation 2"] == acceptances_in(text)
+    assert ["soak: refused: config.json"] == adapter.refusals(text)
+    assert ["soak: reloaded: generation 2"] == adapter.acceptances(text)
+
+
+@pytest.mark.parametrize("adapter", ON_NODE, ids=lambda one: one.name)
+def test_each_runs_its_own_script_with_its_own_modules(adapter, tmp_path):
+    """Both commands name files that are there; titles that are another proxy's are nobody's."""
+    modules = tmp_path / "node_modules"
+    for name in adapter.needed:
+        a_module(modules, name)
+    program = a_node(modules / ".bin")
+    start = adapter.start_command(program, tmp_path / "proxy")
+    check = adapter.validate_command(program, tmp_path / "proxy")
+
+    assert [str(program), str(tmp_path / "proxy"), str(modules)] == [start[0], *start[2:]]
+    assert [str(program), str(tmp_path / "proxy")] == [check[0], *check[2:]]
+    assert [adapter.script, "config.js"] == [Path(command[1]).name for command in (start, check)]
+    assert all(Path(command[1]).is_file() for command in (start, check))
+    assert ProcessRole.WORKER is adapter.role(f"{adapter.title} worker")
+    others = [other for other in ON_NODE if other is not adapter]
+    assert {ProcessRole.OTHER} == {adapter.role(f"{other.title} worker") for other in others}
+
+
+def test_what_is_shared_is_no_adapter():
+    """One adapter a file: the catalog finds the three, each an object of its own, and not what they are made of."""
+    found = {name: one for name, one in adapters().items() if isinstance(one, NodeScript)}
+
+    assert {one.name: one for one in ON_NODE} == found
 
 
 @pytest.mark.parametrize("packages", ["node24", "node14"])
