@@ -97,6 +97,10 @@ class AttachLabPlan(Frozen):
             raise ValueError(
                 "'run' is missing: what has no pid_file is a container, found by its label soak.run and this value"
             )
+        if self.run and not self.needs_engine:
+            raise ValueError(
+                f"run is {self.run!r}, the label of containers, and the proxy and every backend has a pid_file; leave run out"
+            )
         return self
 
 

@@ -13,6 +13,7 @@ from chaos.model import FaultShape
 from chaos.timeline import Series, Timeline, plan_timeline
 from soak.abilities import lacking, unable, why_not
 from soak.errors import nearest
+from soak.labrules import broken_lab_rules
 from soak.plan import FaultSeriesPlan, Plan, format_duration
 from soak.proxies.base import Capability, supported_by
 from soak.proxies.catalog import adapter_of, adapters
@@ -91,14 +92,7 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
         )
         return
     yield from _traffic_rules(plan)
-    if _reloads_beside_it(plan):
-        yield (
-            ("proxy", "command", "reload"),
-            (
-                "proxy.command.reload: a command runs on this host, and lab docker has the proxy in a container; "
-                "use {signal: HUP} or {watch: true}"
-            ),
-        )
+    yield from broken_lab_rules(plan)
     for i, one, needed in unable(plan):
         if needed is Capability.TCP:
             continue  # told by its own rule
@@ -126,13 +120,6 @@ def broken_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
                 f"{MAX_INSTANCES:,} can be run and reported; make the periods longer"
             ),
         )
-
-
-def _reloads_beside_it(plan: Plan) -> bool:
-    """Whether a command would be run on this host for a proxy in a container."""
-    command = plan.proxy.command
-    has_one = command is not None and command.reload is not None and command.reload.command is not None
-    return has_one and plan.lab.kind == "docker"
 
 
 def _traffic_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:

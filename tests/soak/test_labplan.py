@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from soak.labplan import LabPlan
 
 PROXY = {"directory": "/soak/proxy", "http_port": 8080, "https_port": 8443}
+PROCESS = {"host": "127.0.0.1", "port": 9001, "pid_file": "/run/b1.pid", "start": ["start-b1"]}
 CONTAINERS = [{"host": "10.0.0.1", "port": 80}, {"host": "10.0.0.2", "port": 80}]
 
 
@@ -39,8 +40,7 @@ def test_attached_backends_count_themselves():
 
 def test_processes_alone_need_no_engine():
     """A pid file each, and no label."""
-    backend = {"host": "127.0.0.1", "port": 9001, "pid_file": "/run/b1.pid", "start": ["start-b1"]}
-    section = attach(run="", proxy={**PROXY, "pid_file": "/run/nginx.pid"}, backends=[backend])
+    section = attach(run="", proxy={**PROXY, "pid_file": "/run/nginx.pid"}, backends=[PROCESS])
     plan = LabPlan.model_validate(section)
 
     assert plan.attach is not None
@@ -54,6 +54,10 @@ def test_processes_alone_need_no_engine():
         ({**attach(), "kind": "local"}, "the section 'attach' is for kind attach, not for kind local"),
         ({**attach(), "backends": 3}, "backends is 3 and attach.backends lists 2"),
         (attach(run=""), "'run' is missing"),
+        (
+            attach(proxy={**PROXY, "pid_file": "/p.pid"}, backends=[PROCESS]),
+            "run is 'mine', the label of containers, and the proxy and every backend has a pid_file; leave run out",
+        ),
         (attach(proxy={**PROXY, "directory": "conf"}), "directory"),
         (attach(backends=[{"host": "h", "port": 1, "pid_file": "/b1.pid"}]), "needs 'start'"),
         (attach(backends=[{"host": "h", "port": 1, "start": ["b1"]}]), "'start' is for a local process"),

@@ -123,19 +123,6 @@ def test_what_the_proxy_cannot_do_is_refused_with_its_reason():
     )
 
 
-def test_a_reload_command_is_not_for_a_proxy_in_a_container():
-    """It would run beside it, and reload nothing."""
-    proxy = load_plan(preset="command").proxy.model_dump(by_alias=True)
-    docker = {"kind": "docker", "docker": {"proxy_image": "gateway:1"}}
-    proxy["command"]["reload"] = {"command": ["@{binary}", "reload"]}
-    (text,) = problems(plan(proxy=proxy, lab=docker))
-    assert text.startswith(
-        "proxy.command.reload: a command runs on this host, and lab docker has the proxy in a container"
-    )
-    proxy["command"]["reload"] = {"signal": "HUP"}
-    assert [] == problems(plan(proxy=proxy, lab=docker))
-
-
 def test_a_sound_plan_breaks_none():
     """The default of every fault that this lab can do."""
     able = [name for name, fault in registry().items() if not lacking(fault, plan())]

@@ -1,0 +1,101 @@
+"""What a plan asks of its lab that this lab would never carry out, with this proxy: refused, for the alternative is to ignore it.
+
+Pure: takes a valid ``Plan``, yields sentences; ``soak.planrules`` asks it with all its other rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from soak.commandplan import CommandPlan, StopPlan
+from soak.errors import nearest
+from soak.labplan import AttachLabPlan
+from soak.plan import Plan
+from soak.proxies.base import (
+    METRICS_PORT,
+    Capability,
+    HasCompanions,
+    NeedsPorts,
+    ProxyAdapter,
+    RunsInContainer,
+)
+from soak.proxies.catalog import adapter_of
+from soak.yamlfile import KeyPath
+
+_KIND: KeyPath = ("proxy", "kind")
+_COMMAND: KeyPath = ("proxy", "command")
+_ATTACHED: KeyPath = ("lab", "attach", "proxy")
+
+
+def broken_lab_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the key path and a sentence for each thing that the lab of this plan would leave undone."""
+    adapter = adapter_of(plan.proxy)
+    if plan.lab.kind == "docker" and not isinstance(adapter, RunsInContainer):
+        text = (
+            f"proxy.kind: {adapter.name} has no image that soak knows, which lab docker needs; "
+            "run it in lab local, or in containers of your own (lab attach)"
+        )
+        yield _KIND, text
+    if (where := plan.lab.attach) is not None:
+        yield from _taken_over(adapter)
+        yield from _ports(adapter, where)
+        if (command := plan.proxy.command) is not None:
+            yield from _of_command(command, contained=where.proxy.pid_file is None)
+
+
+def _taken_over(adapter: ProxyAdapter) -> Iterator[tuple[KeyPath, str]]:
+    """Yield why a proxy of somebody else cannot be made to serve what soak renders."""
+    if Capability.RELOAD not in adapter.capabilities:
+        text = (
+            f"proxy.kind: {adapter.name} cannot reload, and lab attach takes a proxy over by a reload, for it starts none; "
+            "use lab local"
+        )
+        yield _KIND, text
+    if isinstance(adapter, HasCompanions):
+        text = (
+            f"proxy.kind: {adapter.name} is several processes that are started and told of a new certificate one by one, "
+            "and lab attach knows one; use lab local"
+        )
+        yield _KIND, text
+
+
+def _ports(adapter: ProxyAdapter, where: AttachLabPlan) -> Iterator[tuple[KeyPath, str]]:
+    """Yield each named port that the proxy does not listen on, and those that it needs and nobody named."""
+    wanted = tuple(adapter.extra_ports) if isinstance(adapter, NeedsPorts) else ()
+    for name in where.proxy.ports:
+        if name not in wanted:
+            known = nearest(name, wanted) if wanted else "; it has none, remove ports"
+            yield (
+                (*_ATTACHED, "ports", name),
+                f"lab.attach.proxy.ports: {adapter.name} listens on no port {name!r}{known}",
+            )
+    if lacking := sorted({*wanted} - {*where.proxy.ports, METRICS_PORT}):
+        text = f"lab.attach.proxy.ports: {adapter.name} listens on more ports, which must stand there: {', '.join(lacking)}"
+        yield (*_ATTACHED, "ports"), text
+
+
+def _of_command(command: CommandPlan, *, contained: bool) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what a plan says of a proxy that it starts itself, and that is nothing to one that somebody else runs."""
+    reload = None if command.reload is None else command.reload.command
+    if contained and reload is not None:
+        text = (
+            f"proxy.command.reload: {reload[0]!r} would run on this host, and the attached proxy is a container; "
+            "use {signal: HUP} or {watch: true}, or give lab.attach.proxy a pid_file if it is a process"
+        )
+        yield (*_COMMAND, "reload"), text
+    version = None if command.version is None else command.version.command
+    if contained and version is not None and version[0] != "@{binary}":
+        text = (
+            f"proxy.command.version: {version[0]!r} would be asked on this host, and the attached proxy is a container; "
+            "begin the command with '@{binary}', which is run inside"
+        )
+        yield (*_COMMAND, "version"), text
+    if command.pid_file is not None:
+        text = (
+            f"proxy.command.pid_file: lab attach signals who lab.attach.proxy names (its pid_file, or its labels), not "
+            f"{command.pid_file!r}; remove it"
+        )
+        yield (*_COMMAND, "pid_file"), text
+    if command.stop != StopPlan():
+        text = f"proxy.command.stop: lab attach never ends a proxy, so {command.stop.signal} would never be sent; remove it"
+        yield (*_COMMAND, "stop"), text

@@ -1,0 +1,122 @@
+"""What a lab would silently leave undone is refused, with the value and the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from soak.labrules import broken_lab_rules
+from soak.plan import Plan
+from soak.planfile import load_plan
+from soak.proxies.catalog import adapters
+
+PROCESS = {"directory": "/p", "http_port": 80, "https_port": 443, "pid_file": "/p/proxy.pid"}
+CONTAINER = {key: value for key, value in PROCESS.items() if key != "pid_file"}
+
+
+def attached(proxy: dict[str, Any], where: dict[str, Any] = CONTAINER) -> Plan:
+    backends = [{"host": "10.0.0.1", "port": 80}]
+    lab = {"kind": "attach", "attach": {"run": "mine", "proxy": where, "backends": backends}}
+    return Plan.model_validate({"proxy": proxy, "lab": lab})
+
+
+def command(**changes: Any) -> dict[str, Any]:
+    """The worked example of a proxy by commands, without what is nothing to an attached one."""
+    proxy = load_plan(preset="command").proxy.model_dump(mode="json", by_alias=True)
+    return {**proxy, "command": {**proxy["command"], "pid_file": None, "stop": {}, **changes}}
+
+
+def problems(plan: Plan) -> list[str]:
+    return [text for _, text in broken_lab_rules(plan)]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "says"),
+    [
+        (
+            command(reload={"command": ["gateway", "reload"]}),
+            (
+                "proxy.command.reload: 'gateway' would run on this host, and the attached proxy is a container; "
+                "use {signal: HUP} or {watch: true}, or give lab.attach.proxy a pid_file if it is a process"
+            ),
+        ),
+        (
+            command(version={"command": ["gateway", "-v"]}),
+            (
+                "proxy.command.version: 'gateway' would be asked on this host, and the attached proxy is a container; "
+                "begin the command with '@{binary}', which is run inside"
+            ),
+        ),
+        (
+            command(pid_file="gateway.pid"),
+            (
+                "proxy.command.pid_file: lab attach signals who lab.attach.proxy names (its pid_file, or its labels), not "
+                "'gateway.pid'; remove it"
+            ),
+        ),
+        (
+            command(stop={"signal": "QUIT"}),
+            "proxy.command.stop: lab attach never ends a proxy, so SIGQUIT would never be sent; remove it",
+        ),
+        (
+            {"kind": "varnish"},
+            (
+                "proxy.kind: varnish is several processes that are started and told of a new certificate one by one, "
+                "and lab attach knows one; use lab local"
+            ),
+        ),
+    ],
+)
+def test_what_an_attached_container_would_never_see_is_refused(proxy: dict[str, Any], says: str):
+    """One sentence each."""
+    ports = {"ports": {"cli": 1, "proxy": 2}} if proxy["kind"] == "varnish" else {}
+    assert [says] == problems(attached(proxy, {**CONTAINER, **ports}))
+
+
+def test_a_process_of_this_host_may_be_reloaded_and_asked_by_any_command():
+    """They run where it runs."""
+    proxy = command(reload={"command": ["gateway", "reload"]}, version={"command": ["gateway", "-v"]})
+    assert [] == problems(attached(proxy, PROCESS))
+
+
+def test_a_proxy_that_cannot_reload_cannot_be_taken_over():
+    """Whatever it was started with, it would go on with."""
+    bouine = load_plan(preset="bouine").proxy.model_dump(mode="json", by_alias=True)
+    bouine["command"] |= {"pid_file": None, "stop": {}}
+    (text,) = problems(attached(bouine, {**PROCESS, "ports": {"admin": 9}}))
+    assert text.startswith("proxy.kind: bouine cannot reload, and lab attach takes a proxy over by a reload")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "ports", "says"),
+    [
+        ({"kind": "nginx"}, {"metrcs": 1}, "nginx listens on no port 'metrcs'; did you mean 'metrics'?"),
+        ({"kind": "rocky"}, {"metrics": 1}, "rocky listens on no port 'metrics'; it has none, remove ports"),
+        (command(ports=["admin"]), {}, "command listens on more ports, which must stand there: admin"),
+    ],
+)
+def test_ports_are_those_that_the_proxy_listens_on(proxy: dict[str, Any], ports: dict[str, int], says: str):
+    """One that it does not know would never be rendered; one that is missing could not be."""
+    assert [f"lab.attach.proxy.ports: {says}"] == problems(attached(proxy, {**CONTAINER, "ports": ports}))
+
+
+@pytest.mark.parametrize("kind", sorted(adapters()))
+def test_a_docker_lab_is_for_proxies_with_an_image(kind: str):
+    """Said by the plan, and not only once it has begun."""
+    proxy = command() if kind == "command" else {"kind": kind}
+    found = problems(Plan.model_validate({"proxy": proxy, "lab": {"kind": "docker"}}))
+    if hasattr(adapters()[kind], "container"):
+        assert [] == found
+    else:
+        (text,) = found
+        assert text.startswith(f"proxy.kind: {kind} has no image that soak knows, which lab docker needs")
+    assert [] == problems(Plan.model_validate({"proxy": proxy}))
+
+
+@pytest.mark.parametrize(
+    "kind", ["nginx", "haproxy", "caddy", "traefik", "envoy", "node", "rocky", "node-tcp"]
+)
+def test_every_other_proxy_can_be_attached_to(kind: str):
+    """As it is, with the page of its metrics or without."""
+    assert [] == problems(attached({"kind": kind}))
