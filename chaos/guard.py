@@ -1,7 +1,7 @@
 """The abort guard: notices that the proxy fails although no fault explains it, and says that chaos must stop.
 
 Pure: fed one second after the other. With hysteresis, so that it neither trips on a spike nor chatters: bad seconds
-count up, only a clearly good one (below half the limit) clears the count, and once tripped it stays so until told.
+count up, only a clearly good one (below half the limit) clears the count, and once tripped it stays so.
 """
 
 from __future__ import annotations
@@ -36,8 +36,3 @@ class AbortGuard:
             f"of {self.ratio:.0%}: chaos is stopped"
         )
         return True
-
-    def rearm(self) -> None:
-        """Begin anew, as if nothing had been seen."""
-        self.tripped = ""
-        self._bad = 0

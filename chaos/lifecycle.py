@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from chaos.bounded import shielded, unless, within
-from chaos.fault import Disturbance, Fault, FaultContext, Finding, Transition
+from chaos.fault import Disturbance, FaultContext, Finding, Transition
+from chaos.instance import Instance
 from chaos.journal import Intent, Journal, JournalError, Step
-from chaos.model import Evidence, FaultOutcome, FaultRecord, FaultRequest, Undo
+from chaos.model import Evidence, FaultOutcome
 from chaos.target import RecoveryWatch, Scopes
 
 T = TypeVar("T")
 
 SHORTEST_LOOK_S = 3.0
 """An effect is looked for at least this long, even when the hold is shorter."""
-
-_SEVERITY = (
-    FaultOutcome.VERIFIED,
-    FaultOutcome.SKIPPED,
-    FaultOutcome.INCONCLUSIVE,
-    FaultOutcome.FAILED,
-    FaultOutcome.DIRTY,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,61 +48,6 @@ class StepFailedError(Exception):
     """A step raised or took too long. The message is a sentence that names the step."""
 
 
-@dataclass(slots=True)
-class Instance:
-    """The live state of one fault instance."""
-
-    fault: Fault
-    request: FaultRequest
-    record: FaultRecord
-    end: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set to end the hold early and undo the fault now."""
-    undo: Undo | None = None
-    outcome: FaultOutcome = FaultOutcome.VERIFIED
-    reasons: list[tuple[int, str]] = field(default_factory=list)
-    trouble: list[Exception] = field(default_factory=list)
-
-    @property
-    def id(self) -> int:
-        """The instance's id."""
-        return self.record.id
-
-    @property
-    def dirty(self) -> bool:
-        """Whether its revert was given up."""
-        return self.outcome is FaultOutcome.DIRTY
-
-    @property
-    def prepared(self) -> Undo:
-        """What ``prepare`` returned."""
-        assert self.undo is not None, "nothing is undone before it was prepared"
-        return self.undo
-
-    def update(self, **changes: Any) -> None:
-        """Change the record."""
-        self.record = replace(self.record, **changes)
-
-    def saw(self, step: str, evidence: Evidence) -> None:
-        """Keep what a step saw."""
-        value = {"ok": evidence.ok, **evidence.detail}
-        if evidence.reason:
-            value["reason"] = evidence.reason
-        self.update(evidence={**self.record.evidence, step: value})
-
-    def conclude(self, outcome: FaultOutcome, reason: str = "") -> None:
-        """Take a step's judgement; the worst one wins and its reason comes first."""
-        rank = _SEVERITY.index(outcome)
-        if rank > _SEVERITY.index(self.outcome):
-            self.outcome = outcome
-        if reason and (rank, reason) not in self.reasons:
-            self.reasons.append((rank, reason))
-
-    @property
-    def reason(self) -> str:
-        """All reasons, the worst first."""
-        return "; ".join(text for _, text in sorted(self.reasons, key=lambda pair: -pair[0]))
-
-
 class Report(Protocol):
     """Told of each change. May raise; the fault is undone all the same."""
 
@@ -129,6 +67,7 @@ class Lifecycle:
     limits: Limits
     report: Report
     on_dirty: Callable[[str], object]
+    """Told, once, why an instance could not be undone."""
     hurry: asyncio.Event
     """Set when the run ends at once: waits for traffic are cut, undoing is not."""
 

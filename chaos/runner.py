@@ -1,45 +1,28 @@
-"""Takes wishes for faults, asks the arbiter, runs what is granted, and heals everything when the run ends.
+"""Takes wishes for faults, runs what is granted, and heals everything when the run ends.
 
-The one place that knows which faults are active. What happens to one of them is ``chaos.lifecycle``; whether it may
-begin is ``chaos.arbiter``. Every wish ends in a record: verified or not, skipped with its reason, never silence.
+The one place that knows which faults are active. What happens to one of them is ``chaos.lifecycle``; whether and when it
+may begin is ``chaos.admission``. Every wish ends in a record: verified or not, skipped with its reason, never silence.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from chaos.arbiter import (
-    ActiveFault,
-    Arbiter,
-    ChaosState,
-    Decision,
-    Granted,
-    Refused,
-    Wait,
-    nearest,
-    overlaps,
-)
-from chaos.bounded import unless, within
-from chaos.fault import Fault, FaultContext, TargetKind, refused_params
+from chaos.admission import Admission, EventSink, Waiting
+from chaos.arbiter import ActiveFault, Arbiter, Refused, nearest
+from chaos.fault import Fault, FaultContext, refused_params
 from chaos.guard import AbortGuard
+from chaos.instance import Instance
 from chaos.journal import Journal
-from chaos.lifecycle import Instance, Lifecycle, Limits
+from chaos.lifecycle import Lifecycle, Limits
 from chaos.model import FaultOutcome, FaultRecord, FaultRequest, FaultShape, Source
-from chaos.target import BackendState, Clock, Observer, RecoveryWatch, Scopes, Target
+from chaos.target import Clock, Observer, RecoveryWatch, Scopes, Target
 
 Sink = Callable[[FaultRecord], object]
 """Takes a record each time it changes; the last one is ``finished``."""
-EventSink = Callable[[str, Mapping[str, Any]], object]
-"""Takes a dotted event with its data (JSON)."""
-Waiting = Callable[[str], object]
-"""Takes the reason for which a request cannot begin yet."""
-
-STATUS_TIMEOUT_S = 5.0
-"""How long one look at one backend may take before it counts as unhealthy."""
 
 
 class Spawn(Protocol):
@@ -57,8 +40,7 @@ def _spawn(coro: Coroutine[Any, Any, FaultRecord], *, name: str) -> asyncio.Task
 class Runner:
     """Runs faults against one target.
 
-    ``sink`` gets every record at every step, ``event`` every happening, ``on_dirty`` the reason when a revert was
-    given up. All three are called on the loop and must not block.
+    ``sink`` gets every record at every step, ``event`` every happening. Both are called on the loop and must not block.
     """
 
     def __init__(
@@ -73,12 +55,10 @@ class Runner:
         faults: Mapping[str, Fault],
         sink: Sink,
         event: EventSink,
-        on_dirty: Callable[[str], object] = lambda _reason: None,
         arbiter: Arbiter | None = None,
         guard: AbortGuard | None = None,
         limits: Limits | None = None,
         spawn: Spawn = _spawn,
-        first_id: int = 1,
     ) -> None:
         self.dirty = ""
         """Why the run is dirty; empty while it is not."""
@@ -87,26 +67,29 @@ class Runner:
         self._faults = faults
         self._sink = sink
         self._event = event
-        self._on_dirty = on_dirty
-        self._arbiter = arbiter or Arbiter()
         self._guard = guard
-        self._limits = limits or Limits()
         self._spawn = spawn
-        self._next_id = first_id
+        self._next_id = 1
         self._generation = 0
-        self._turns: Counter[str] = Counter()
-        self._recovered_s: float | None = None
         self._stopping = False
         self._hurry = asyncio.Event()
-        self._changed = asyncio.Event()
         self._running = 0
-        self._queue: list[FaultRequest] = []
         self._active: dict[int, Instance] = {}
         self._follow: dict[int, Sink] = {}
         self._tasks: set[asyncio.Task[FaultRecord]] = set()
-        ctx = FaultContext(target, observer, clock, self.next_generation, self._limits.effect_timeout_s)
+        limits = limits or Limits()
+        self._admission = Admission(
+            target,
+            clock,
+            arbiter or Arbiter(),
+            max_defer_s=limits.max_defer_s,
+            event=event,
+            active=self._locks,
+            stopped=self._stopped,
+        )
+        ctx = FaultContext(target, observer, clock, self.next_generation, limits.effect_timeout_s)
         self._lifecycle = Lifecycle(
-            ctx, journal, scopes, recovery, self._limits, self._report, self._became_dirty, self._hurry
+            ctx, journal, scopes, recovery, limits, self._report, self._became_dirty, self._hurry
         )
 
     @property
@@ -118,11 +101,6 @@ class Runner:
     def guarded(self) -> str:
         """Why the abort guard stopped chaos; empty while it did not."""
         return self._guard.tripped if self._guard is not None else ""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether ``stop`` was called."""
-        return self._stopping
 
     def next_generation(self) -> int:
         """Return a config generation that was never used in this run."""
@@ -161,9 +139,11 @@ class Runner:
                 return self.record_skipped(request, reason, follow)
             if refusal := refused_params(fault, request.params, self._target.supports):
                 return self.record_skipped(request, refusal, follow)
-            instance = await self._admit(_completed(request, fault), fault, follow, waiting)
-            if isinstance(instance, FaultRecord):
-                return instance
+            request = _completed(request, fault)
+            answer = await self._admission.ask(request, fault, waiting)
+            if isinstance(answer, Refused):
+                return self.record_skipped(request, answer.reason, follow)
+            instance = self._register(request, fault, answer.target, follow)  # no await since it was granted
             try:
                 await self._lifecycle.live(instance)
             finally:
@@ -171,7 +151,7 @@ class Runner:
             return instance.record
         finally:
             self._running -= 1
-            self._notify()
+            self._admission.notify()
 
     def record_skipped(self, request: FaultRequest, reason: str, follow: Sink | None = None) -> FaultRecord:
         """Record a request that never began (refused, misfired) with its reason."""
@@ -190,13 +170,6 @@ class Runner:
             self._event("guard.tripped", {"reason": self._guard.tripped})
             self._heal_all()
 
-    def rearm(self) -> None:
-        """Let chaos go on after the guard tripped."""
-        if self._guard is not None and self._guard.tripped:
-            self._guard.rearm()
-            self._event("guard.rearmed", {})
-            self._notify()
-
     async def stop(self, *, hurry: bool = False) -> None:
         """Skip what waits, heal what is active, and return when all of it has ended.
 
@@ -207,65 +180,13 @@ class Runner:
             self._hurry.set()
         self._heal_all()
         while self._running or self._tasks:
-            changed = self._changed
+            changed = self._admission.changed
             if self._running:
                 await changed.wait()
             else:
                 await asyncio.sleep(0)
 
-    async def _admit(
-        self,
-        request: FaultRequest,
-        fault: Fault,
-        follow: Sink | None,
-        waiting: Waiting | None,
-    ) -> Instance | FaultRecord:
-        """Wait for the arbiter, in order of arrival; returns the registered instance, or the record of a skip."""
-        if overlaps(request):
-            return await self._wait_for_grant(request, fault, follow, waiting)
-        self._queue.append(request)
-        try:
-            return await self._wait_for_grant(request, fault, follow, waiting)
-        finally:
-            self._queue = [other for other in self._queue if other is not request]
-            self._notify()
-
-    async def _wait_for_grant(
-        self, request: FaultRequest, fault: Fault, follow: Sink | None, waiting: Waiting | None
-    ) -> Instance | FaultRecord:
-        deadline_s = self._clock.now() + self._limits.max_defer_s
-        told = ""
-        while True:
-            healthy = await self._healthy(fault)
-            changed, now = self._changed, self._clock.now()
-            match self._decide(request, fault, healthy):
-                case Granted(target, _):
-                    return self._register(request, fault, target, follow)  # no await since the decision
-                case Refused(reason):
-                    return self.record_skipped(request, reason, follow)
-                case Wait(until_s, reason):
-                    if now >= deadline_s or (until_s is not None and until_s > deadline_s):
-                        late = f"it could not begin within {self._limits.max_defer_s:g} s: {reason}"
-                        return self.record_skipped(request, late, follow)
-                    if reason != told:
-                        self._event("fault.waiting", {"kind": request.kind, "reason": reason})
-                        told = reason
-                        if waiting is not None:
-                            waiting(reason)
-                    until_s = deadline_s if until_s is None else until_s
-                    await unless(changed, self._clock.sleep(until_s - now))
-
-    def _decide(self, request: FaultRequest, fault: Fault, healthy: frozenset[str]) -> Decision:
-        """Ask the arbiter; what it would grant still waits for those who came before."""
-        state = self._state(request, fault, healthy)
-        decision = self._arbiter.request(request, fault, self._clock.now(), self._locks(), state)
-        if isinstance(decision, Granted) and not overlaps(request) and self._queue[0] is not request:
-            return Wait(None, f"{self._queue[0].kind} came before and still waits")
-        return decision
-
     def _register(self, request: FaultRequest, fault: Fault, target: str, follow: Sink | None) -> Instance:
-        if request.target is None:
-            self._turns[fault.name] += 1
         instance = Instance(fault, request, self._new_record(request, target))
         self._active[instance.id] = instance
         if follow is not None:
@@ -276,38 +197,11 @@ class Runner:
         del self._active[instance.id]
         self._follow.pop(instance.id, None)
         record = instance.record
-        instants = (record.recovered_s, record.reverted_s, record.active_s, record.injected_s)
-        if (over_s := next((s for s in instants if s is not None), None)) is not None:
-            if record.recovered_s is None:
-                over_s = self._clock.now()  # it was watched until now and did not recover
-            self._recovered_s = max(over_s, self._recovered_s or over_s)
-        self._notify()
-
-    async def _healthy(self, fault: Fault) -> frozenset[str]:
-        """Look at every backend when the fault is about backends; which of them run and answer."""
-        if fault.target_kind is not TargetKind.BACKEND or self._stopped():
-            return frozenset()
-
-        async def look(name: str) -> str | None:
-            try:
-                status = await within(self._clock, STATUS_TIMEOUT_S, self._target.backend_status(name))
-            except Exception as error:  # noqa: BLE001  (whatever a lab raises: what cannot be seen is not healthy)
-                self._event("backend.unseen", {"target": name, "reason": str(error) or type(error).__name__})
-                return None
-            return name if status.state is BackendState.RUNNING else None
-
-        looks = await asyncio.gather(*(look(name) for name in self._target.backend_names()))
-        return frozenset(name for name in looks if name is not None)
-
-    def _state(self, request: FaultRequest, fault: Fault, healthy: frozenset[str]) -> ChaosState:
-        return ChaosState(
-            backends=tuple(self._target.backend_names()),
-            healthy=healthy,
-            missing=frozenset(need for need in fault.needs if not self._target.supports(need)),
-            recovered_s=self._recovered_s,
-            turn=self._turns[request.kind],
-            stopped=self._stopped(),
-        )
+        if record.recovered_s is not None:
+            self._admission.calm(record.recovered_s)
+        elif record.injected_s is not None:
+            self._admission.calm(self._clock.now())  # it was watched until now and did not recover
+        self._admission.notify()
 
     def _stopped(self) -> str:
         if self._stopping:
@@ -362,17 +256,11 @@ class Runner:
         self.dirty = self.dirty or reason
         self._heal_all()
         self._event("run.dirty", {"reason": reason})
-        self._on_dirty(reason)
 
     def _heal_all(self) -> None:
         for instance in self._active.values():
             instance.end.set()
-        self._notify()
-
-    def _notify(self) -> None:
-        """Wake all who wait for a change."""
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._admission.notify()
 
 
 def _completed(request: FaultRequest, fault: Fault) -> FaultRequest:

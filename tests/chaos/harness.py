@@ -29,7 +29,6 @@ class Rig:
         self.journal = Journal(self.path, t0_ns=0)
         self.records: list[FaultRecord] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.dirty: list[str] = []
         self.guard = AbortGuard(0.5, seconds=3)
         self.runner = Runner(
             target=self.target,
@@ -41,7 +40,6 @@ class Rig:
             faults=registry(),
             sink=self.records.append,
             event=lambda name, data: self.events.append((name, dict(data))),
-            on_dirty=self.dirty.append,
             arbiter=Arbiter(gap_s=4.0),
             guard=self.guard,
             limits=Limits(**limits),
@@ -69,3 +67,8 @@ class Rig:
 
     def event_names(self) -> list[str]:
         return [name for name, _ in self.events]
+
+    @property
+    def dirty(self) -> list[str]:
+        """Why the run is dirty, as often as it was told."""
+        return [data["reason"] for name, data in self.events if name == "run.dirty"]

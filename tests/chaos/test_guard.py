@@ -40,15 +40,6 @@ def test_it_trips_once_and_stays_so():
     assert guard.tripped
 
 
-def test_rearmed_it_begins_anew():
-    """After being told, it needs the full number of bad seconds again."""
-    guard = AbortGuard(0.5, 2)
-    seconds(guard, 90, 90)
-    guard.rearm()
-    assert guard.tripped == ""
-    assert seconds(guard, 90, 90) == [False, True]
-
-
 def test_a_second_without_requests_says_nothing():
     """Silence is no failure (a fault covers all requests, or soak stood still)."""
     guard = AbortGuard(0.5, 2)

@@ -1,4 +1,4 @@
-"""Wishes in, records out: waiting, skipping, overlapping, the guard, and the end of the run."""
+"""Wishes in, records out: followers, skips, the guard, and the end of the run. When a wish may begin is test_admission.py."""
 
 from __future__ import annotations
 
@@ -43,73 +43,6 @@ async def test_events_name_the_fault_and_its_instants(rig: Rig):
     assert finished["reverted_s"] == pytest.approx(5.0)
 
 
-async def test_backends_are_taken_in_turn_when_none_is_named(rig: Rig):
-    """Without a target each backend gets its turn."""
-    targets = [(await rig.run("backend-down", 5.0)).target for _ in range(4)]
-    assert targets == ["b1", "b2", "b3", "b1"]
-
-
-async def test_the_gap_counts_from_recovery(rig: Rig):
-    """The second fault begins the gap after traffic had recovered from the first one, not after that was known."""
-    first = rig.start("reload")
-    second = rig.start("reload")
-    a = await rig.clock.drive(first)
-    b = await rig.clock.drive(second)
-    assert a.recovered_s is not None
-    assert b.injected_s == pytest.approx(a.recovered_s + 4.0)
-    assert (
-        "fault.waiting",
-        "#1 reload on proxy is still active, and faults run one at a time unless told to overlap",
-    ) in [(name, data.get("reason")) for name, data in rig.events]
-
-
-async def test_a_fault_that_cannot_begin_in_time_is_skipped_with_the_reason(rig: Rig):
-    """A wait has an end; what could not begin is a record and an event, never silence."""
-    long = rig.start("backend-down", 100.0)
-    late = await rig.run("reload")
-    assert late.outcome is FaultOutcome.SKIPPED
-    assert late.reason.startswith("it could not begin within 60 s: #1 backend-down on b1 is still active")
-    assert rig.clock.now() == pytest.approx(60.0, abs=0.2)
-    assert rig.records[-1] == late
-    assert ("fault.skipped", late.reason) in [(n, d.get("reason")) for n, d in rig.events]
-    await rig.clock.drive(long)
-
-
-async def test_overlap_runs_beside_a_fault_with_other_resources(rig: Rig):
-    """An injection that asks for it runs at once, beside the active fault."""
-    down = rig.start("backend-down", 20.0, "b1")
-    await rig.clock.advance(2)
-    reload = await rig.run("reload", overlap=True)
-    assert reload.outcome is FaultOutcome.VERIFIED
-    assert reload.injected_s == pytest.approx(2.0)
-    assert not down.done()
-    assert (await rig.clock.drive(down)).outcome is FaultOutcome.VERIFIED
-
-
-async def test_overlap_never_takes_the_last_backend(rig: Rig):
-    """Two backends away of three is allowed when asked for; the third stays, and the wish waits for one to return."""
-    first = rig.start("backend-down", 20.0, "b1", overlap=True)
-    second = rig.start("backend-hang", 20.0, "b2", overlap=True)
-    await rig.clock.advance(1)
-    third = rig.start("backend-kill", 5.0, "b3", overlap=True)
-    await rig.clock.advance(5)
-    assert rig.target.states["b3"] is BackendState.RUNNING
-    for task in (first, second, third):
-        assert (await rig.clock.drive(task)).outcome is FaultOutcome.VERIFIED
-
-
-async def test_two_faults_are_never_on_one_backend(rig: Rig):
-    """Even an overlapping wish waits for the resource."""
-    first = rig.start("backend-down", 10.0, "b1")
-    await rig.clock.advance(1)
-    second = await rig.run("backend-hang", 5.0, "b1", overlap=True)
-    assert second.injected_s is not None
-    assert first.done()
-    reverted_s = first.result().reverted_s
-    assert reverted_s is not None
-    assert second.injected_s > reverted_s
-
-
 @pytest.mark.parametrize(
     ("kind", "target", "reason"),
     [
@@ -124,36 +57,6 @@ async def test_what_is_not_known_is_skipped_with_the_nearest_name(
     """A typo is told with what was probably meant."""
     record = await rig.run(kind, target=target)
     assert (record.outcome, record.reason) == (FaultOutcome.SKIPPED, reason)
-
-
-async def test_wishes_are_granted_in_order_of_arrival(rig: Rig):
-    """A wish that needs a longer look at the lab first is not overtaken by a quicker one."""
-
-    async def slow() -> None:
-        await rig.clock.sleep(1.0)
-
-    rig.target.plan("backend_status", slow, slow, slow)
-    first, second = rig.start("backend-down", 5.0), rig.start("reload")
-    a, b = await rig.clock.drive(first), await rig.clock.drive(second)
-    assert (a.id, b.id) == (1, 2)
-    assert ("fault.waiting", "backend-down came before and still waits") in [
-        (name, data.get("reason")) for name, data in rig.events
-    ]
-
-
-async def test_what_the_lab_cannot_do_is_said_by_name(rig: Rig):
-    """A missing capability is named."""
-    rig.target.capabilities.discard("backend_pause")
-    record = await rig.run("backend-hang")
-    assert record.reason == "backend-hang needs backend_pause, which this lab and its proxy cannot do"
-
-
-async def test_a_backend_that_cannot_be_looked_at_is_not_healthy(rig: Rig):
-    """A look that raises or stands still counts against the backend, and is an event."""
-    rig.target.plan("backend_status", TargetError("connection refused"))
-    record = await rig.run("backend-down", 5.0)
-    assert record.target == "b2"
-    assert ("backend.unseen", {"target": "b1", "reason": "connection refused"}) in rig.events
 
 
 async def test_an_injection_without_a_length_holds_the_default(rig: Rig):
@@ -236,7 +139,7 @@ async def test_a_stop_before_anything_was_touched_leaves_it_untouched(rig: Rig):
     assert rig.steps() == []
 
 
-async def test_the_guard_heals_all_and_stops_chaos_until_it_is_rearmed(rig: Rig):
+async def test_the_guard_heals_all_and_stops_chaos(rig: Rig):
     """When the proxy fails outside every fault, active faults are reverted and no other begins."""
     active = rig.start("backend-down", 1000.0, "b1")
     await rig.clock.advance(2)
@@ -248,10 +151,8 @@ async def test_the_guard_heals_all_and_stops_chaos_until_it_is_rearmed(rig: Rig)
     refused = await rig.run("reload")
     assert refused.outcome is FaultOutcome.SKIPPED
     assert refused.reason.startswith("60% of requests failed outside every fault")
-    rig.runner.rearm()
-    assert rig.runner.guarded == ""
-    assert (await rig.run("reload")).outcome is FaultOutcome.VERIFIED
-    assert {"guard.tripped", "guard.rearmed"} <= set(rig.event_names())
+    assert rig.runner.guarded in refused.reason
+    assert rig.event_names().count("guard.tripped") == 1
 
 
 async def test_a_dirty_fault_ends_the_others(rig: Rig):
@@ -297,15 +198,3 @@ async def test_a_crash_of_a_submitted_fault_is_told(rig: Rig):
     with pytest.raises(ExceptionGroup):
         await rig.clock.drive(task)
     assert "fault.crashed" in rig.event_names()
-
-
-async def test_a_wish_that_is_cancelled_while_it_waits_leaves_no_trace_in_the_target(rig: Rig):
-    """Nothing was granted, so nothing is undone."""
-    first = rig.start("backend-down", 10.0, "b1")
-    second = rig.start("reload")
-    await rig.clock.advance(1)
-    second.cancel()
-    await rig.clock.drive(first)
-    assert second.cancelled()
-    assert not any(call.startswith("apply") for call in rig.target.calls)
-    await rig.clock.drive(rig.runner.stop())
