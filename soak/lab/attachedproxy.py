@@ -31,9 +31,18 @@ from soak.lab.state import LabState
 from soak.lab.topology import Topology
 from soak.labplan import AttachedProxyPlan
 from soak.plan import ProxyPlan
-from soak.proxies.base import ProxyAdapter, ProxyModel, ReloadContext, ReloadKind, ReloadsByCall
+from soak.proxies.base import (
+    ProxyAdapter,
+    ProxyModel,
+    ReloadContext,
+    ReloadKind,
+    ReloadsByCall,
+    reload_kinds_of,
+)
 from soak.rundir import RunDir
 
+RENDERED_GENERATION = 0
+"""What 'soak render' gives the proxy to start with."""
 _LOOK_TIMEOUT_S = 1.5
 _POLL_S = 0.05
 
@@ -121,6 +130,10 @@ class AttachedProxy(LocalProxy):
             version=version,
             routes=routes,
         )
+        if reload_kinds_of(adapter)[:1] != (ReloadKind.FULL,):
+            # It is taken over by a reload of its usual kind, so what only a full one may change is as it was rendered first.
+            self._current = replace(self._current, full_generation=RENDERED_GENERATION)
+            self._seen_to_work = self._current
         self._where = where
         self._thing = thing
         self._originals = originals

@@ -14,12 +14,12 @@ from pathlib import Path
 from certs.authority import Authority
 from certs.install import install_pair, write_atomically
 from soak.errors import PlanError
-from soak.lab.attachedproxy import pair_of
+from soak.lab.attachedproxy import RENDERED_GENERATION, pair_of
 from soak.lab.attachments import topology_of
 from soak.lab.shared import Shared, create
 from soak.labplan import AttachLabPlan
 from soak.plan import Plan
-from soak.proxies.base import METRICS_PORT, SERVER_NAME, NeedsPorts, ProxyAdapter, ProxyModel, output_of
+from soak.proxies.base import SERVER_NAME, ProxyModel, output_of
 from soak.proxies.catalog import adapter_of
 
 _MARK = ".rendered-by-soak"
@@ -49,7 +49,7 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
             f"the lab of this plan is {plan.lab.kind}, whose proxy is started by soak itself; 'soak render' is for kind attach"
         )
     known = adapter_of(plan.proxy)
-    model = _model(plan, where, known)
+    model = _model(plan, where)
     files = known.render(model)
     try:
         _write(model, files, force=force)
@@ -74,16 +74,12 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
     )
 
 
-def _model(plan: Plan, where: AttachLabPlan, known: ProxyAdapter) -> ProxyModel:
+def _model(plan: Plan, where: AttachLabPlan) -> ProxyModel:
     proxy, topology = where.proxy, topology_of(where)
-    wanted = known.extra_ports if isinstance(known, NeedsPorts) else ()
-    if lacking := sorted({*wanted} - {*proxy.ports, METRICS_PORT}):
-        raise PlanError(
-            f"{known.name} listens on more ports, which lab.attach.proxy.ports must name: {', '.join(lacking)}"
-        )
     certificate, key, bundle = pair_of(proxy)
     return ProxyModel(
-        generation=0,
+        generation=RENDERED_GENERATION,
+        full_generation=RENDERED_GENERATION,
         listen_host=proxy.listen or proxy.host,
         http_port=proxy.http_port,
         https_port=proxy.https_port,

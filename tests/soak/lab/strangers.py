@@ -34,7 +34,7 @@ class Strangers:
                     "directory": str(home / "proxy"),
                     "http_port": http,
                     "https_port": https,
-                    "pid_file": str(home / "proxy" / "nginx.pid"),
+                    "pid_file": str(_pid_file(home, kind)),
                 },
                 "backends": [
                     {
@@ -69,7 +69,8 @@ class Strangers:
         """Render, then start them and wait for their pid files."""
         rendered = self.render()
         self._proxy = [str(adapter(self.kind).find_binary(None)), *rendered.proxy[1:]]
-        self.spawn(self._proxy)
+        self._output = rendered.output
+        self._spawn_proxy()
         assert self.plan.lab.attach is not None
         for one in self.plan.lab.attach.backends:
             self.spawn(one.start)
@@ -79,11 +80,16 @@ class Strangers:
     def restart_proxy(self) -> None:
         """Start it again after it has ended."""
         self.pid_file("proxy").unlink(missing_ok=True)
-        self.spawn(self._proxy)
+        self._spawn_proxy()
         self.pid("proxy")
 
-    def spawn(self, command: Sequence[str]) -> None:
-        with (self.home / "strangers.log").open("ab") as log:
+    def _spawn_proxy(self) -> None:
+        self.spawn(self._proxy, self._output)
+        if self.kind != "nginx":  # which writes its own
+            self.pid_file("proxy").write_text(f"{self._started[-1].pid}\n")
+
+    def spawn(self, command: Sequence[str], output: Path | None = None) -> None:
+        with (output or self.home / "strangers.log").open("ab") as log:
             self._started.append(
                 subprocess.Popen(
                     command,
@@ -100,7 +106,7 @@ class Strangers:
         return [f"b{number + 1}" for number in range(len(self.lab["attach"]["backends"]))]
 
     def pid_file(self, name: str) -> Path:
-        return self.home / "proxy" / "nginx.pid" if name == "proxy" else self.home / f"{name}.pid"
+        return _pid_file(self.home, self.kind) if name == "proxy" else self.home / f"{name}.pid"
 
     def pid(self, name: str) -> int:
         """Return who its pid file names, once it names somebody."""
@@ -131,3 +137,7 @@ class Strangers:
             process.send_signal(signal.SIGCONT)
             process.terminate()
             process.wait(timeout=10)
+
+
+def _pid_file(home: Path, kind: str) -> Path:
+    return home / "proxy" / "nginx.pid" if kind == "nginx" else home / "proxy.pid"

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from soak.errors import LabError
 from soak.lab.attach import AttachLab
 from soak.lab.process import living, row_of
 from soak.plan import Plan
+from soak.proxies._asking import ask_http
 from soak.rundir import RunDir
 from tests.soak.lab.client import fetch
 
@@ -241,6 +243,31 @@ async def test_what_is_not_there_is_named_and_nothing_is_changed(
         await lab.start()
 
     assert before == strangers.files()
+
+
+async def test_envoys_listeners_stay_as_they_were_rendered_until_a_full_reload(run: RunDir, tmp_path: Path):
+    """Neither the takeover nor a routing reload replaces one: their connections are those of before."""
+    theirs = Strangers(tmp_path, backends=1, kind="envoy")
+    lab = AttachLab(run, theirs.plan, on_event=lambda _name, _data: None)
+    modified = "listener_manager.listener_modified"
+
+    async def replaced() -> int:
+        text = (await ask_http(theirs.directory / "admin.sock", "GET", f"/stats?filter={modified}"))[1]
+        return int(text.rpartition(" ")[2])
+
+    theirs.start()
+    try:
+        await lab.start()
+        await serves(lab, 1)
+        routing = await lab.apply_generation(2)
+        await serves(lab, 2)
+        assert (True, "routing", 0) == (routing.ok, routing.detail["kind"], await replaced())
+        assert (await lab.apply_generation(3, kind="full")).ok
+        assert await replaced() == 2
+        assert (await lab.stop()).ok
+    finally:
+        await lab.stop()
+        theirs.end()
 
 
 def test_a_lab_that_is_not_started_says_so(run: RunDir, strangers: Strangers):
