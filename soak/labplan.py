@@ -25,6 +25,12 @@ class AttachedProxyPlan(Frozen):
     host: str = Field("127.0.0.1", min_length=1, description="Where clients reach it: an address or a name.")
     http_port: int = Port
     https_port: int = Port
+    tcp_port: int | None = Field(
+        None,
+        ge=1,
+        le=65_535,
+        description="Its byte pipe to the backends' tls_port, for traffic through l4; without: it has none.",
+    )
     listen: str = Field(
         "", description="The address that it binds; default: host. In a container mostly 0.0.0.0."
     )
@@ -44,6 +50,9 @@ class AttachedBackendPlan(Frozen):
         description="Where the proxy and soak reach it; an address, since a name goes when it is down.",
     )
     port: int = Port
+    tls_port: int | None = Field(
+        None, ge=1, le=65_535, description="Where it speaks TLS itself: what proxy.tcp_port leads to."
+    )
     pid_file: str | None = Field(
         None, pattern="^/", description="Of a local process; without: the container with soak.name=bN."
     )
@@ -101,6 +110,17 @@ class AttachLabPlan(Frozen):
             raise ValueError(
                 f"run is {self.run!r}, the label of containers, and the proxy and every backend has a pid_file; leave run out"
             )
+        for number, one in enumerate(self.backends, start=1):
+            if one.tls_port is None and self.proxy.tcp_port is not None:
+                raise ValueError(
+                    f"proxy.tcp_port {self.proxy.tcp_port} leads to the TLS of every backend, and b{number} has no tls_port; "
+                    "give it one, or leave tcp_port out"
+                )
+            if one.tls_port is not None and self.proxy.tcp_port is None:
+                raise ValueError(
+                    f"tls_port {one.tls_port} of b{number} is where proxy.tcp_port leads to, which is not set; "
+                    "set it, or leave tls_port out"
+                )
         return self
 
 

@@ -39,6 +39,7 @@ def broken_lab_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
     if (where := plan.lab.attach) is not None:
         yield from _taken_over(adapter)
         yield from _ports(adapter, where)
+        yield from _pipe(plan, adapter, where)
         if (command := plan.proxy.command) is not None:
             yield from _of_command(command, contained=where.proxy.pid_file is None)
 
@@ -72,6 +73,21 @@ def _ports(adapter: ProxyAdapter, where: AttachLabPlan) -> Iterator[tuple[KeyPat
     if lacking := sorted({*wanted} - {*where.proxy.ports, METRICS_PORT}):
         text = f"lab.attach.proxy.ports: {adapter.name} listens on more ports, which must stand there: {', '.join(lacking)}"
         yield (*_ATTACHED, "ports"), text
+
+
+def _pipe(plan: Plan, adapter: ProxyAdapter, where: AttachLabPlan) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what lacks for a byte pipe, and a pipe that the proxy cannot have."""
+    port, able = where.proxy.tcp_port, Capability.TCP in adapter.capabilities
+    if port is not None and not able:
+        text = f"lab.attach.proxy.tcp_port: {adapter.name} has no byte pipe to listen on {port}; remove it"
+        yield (*_ATTACHED, "tcp_port"), text
+    for i, one in enumerate(plan.traffic.classes):
+        if one.through == "l4" and port is None and able:
+            text = (
+                f"traffic.classes[{i}]: {one.name} goes through l4, and lab.attach does not say where that is; "
+                "set proxy.tcp_port, and tls_port of every backend"
+            )
+            yield ("traffic", "classes", i, "through"), text
 
 
 def _of_command(command: CommandPlan, *, contained: bool) -> Iterator[tuple[KeyPath, str]]:

@@ -20,6 +20,7 @@ from chaos.target import BackendState, Identity, IdentityChangedError, TargetErr
 from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.attached import Thing, changed
+from soak.lab.attachedtls import origin_tls_of, trust_both
 from soak.lab.base import OnEvent
 from soak.lab.checking import Checked
 from soak.lab.errorlog import ErrorLog
@@ -142,6 +143,8 @@ class AttachedProxy(LocalProxy):
         # A container sees this directory alone; a process of this host may look anywhere, and need not be shown a candidate.
         self._candidate = (run.lab if where.pid_file else self._directory) / "soak-candidate"
         self.certificate, self.key, self.bundle = pair_of(where)
+        if where.tcp_port is not None:
+            self.ca_file = run.certs / "trusted.pem"
         self.log = ErrorLog(adapter.error_log(self._directory))
 
     async def start(self) -> None:
@@ -154,6 +157,10 @@ class AttachedProxy(LocalProxy):
             raise LabError(
                 f"lab.attach.proxy.directory {self._directory} does not exist; it is where the proxy's configuration is, "
                 "and 'soak render' makes a first one"
+            )
+        if self._where.tcp_port is not None:
+            await asyncio.to_thread(
+                trust_both, self._authority.ca_pem, origin_tls_of(self._where), self.ca_file
             )
         refused = await self._validate(self._current)
         if refused is not None:

@@ -12,6 +12,7 @@ from soak.errors import LabError
 from soak.lab.attached import Role, Thing
 from soak.lab.attachedcontainer import AttachedContainer, labels_of
 from soak.lab.attachedprocess import AttachedProcess
+from soak.lab.attachedtls import origin_tls_of, tls_missing
 from soak.lab.backends import answers
 from soak.lab.engine import Engine
 from soak.lab.topology import ProxyAddress, Topology, backend_names
@@ -44,8 +45,11 @@ def topology_of(plan: AttachLabPlan) -> Topology:
     where = plan.proxy
     names = backend_names(len(plan.backends))
     return Topology(
-        ProxyAddress(where.host, where.http_port, where.https_port),
-        tuple(BackendAddress(name, b.host, b.port) for name, b in zip(names, plan.backends, strict=True)),
+        ProxyAddress(where.host, where.http_port, where.https_port, where.tcp_port or 0),
+        tuple(
+            BackendAddress(name, b.host, b.port, b.tls_port or 0)
+            for name, b in zip(names, plan.backends, strict=True)
+        ),
         dict(where.ports),
     )
 
@@ -109,6 +113,7 @@ async def _look(attachments: Attachments) -> tuple[dict[str, Identity], list[str
     known: dict[str, Identity] = {}
     missing: list[str] = []
     addresses = {address.name: address for address in attachments.topology.backends}
+    tls = origin_tls_of(attachments.plan.proxy)
     for name, thing in {PROXY: attachments.proxy, **attachments.backends}.items():
         try:
             seen = await thing.look()
@@ -126,6 +131,8 @@ async def _look(attachments: Attachments) -> tuple[dict[str, Identity], list[str
                 f"nothing answers as {name} on {address.host}:{address.port}; "
                 f"is it 'python -m soak.lab.origin --name {name}', and is that its address?"
             )
+        elif name in addresses and (why := await tls_missing(addresses[name], tls)) is not None:
+            missing.append(why)
     return known, missing
 
 

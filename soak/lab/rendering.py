@@ -1,4 +1,4 @@
-"""The first configuration of a proxy that somebody else is to start: generation 0, a first certificate, the origins' table.
+"""The first configuration of a proxy that somebody else is to start: generation 0, first certificates, the origins' table.
 
 A proxy starts before a run does. What it starts with is rendered here, into the directory that the run will render into; the run
 keeps it, and puts it back at its end.
@@ -15,6 +15,7 @@ from certs.authority import Authority
 from certs.install import install_pair, write_atomically
 from soak.errors import PlanError
 from soak.lab.attachedproxy import RENDERED_GENERATION, pair_of
+from soak.lab.attachedtls import certify, origin_tls_of
 from soak.lab.attachments import topology_of
 from soak.lab.shared import Shared, create
 from soak.labplan import AttachLabPlan
@@ -55,6 +56,9 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
         _write(model, files, force=force)
         if where.shared is not None:
             _share(Path(where.shared))
+        tls = origin_tls_of(where.proxy)
+        if model.tcp_port:
+            certify(tls)
         output = output_of(model.directory)
         has_output = known.error_log(model.directory) == output
         if has_output:
@@ -67,7 +71,12 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
     binary = Path(plan.proxy.binary or known.name)
     return Rendered(
         model.directory,
-        (*files, *(path.name for path in pair_of(where.proxy)), _CA),
+        (
+            *files,
+            *(path.name for path in pair_of(where.proxy)),
+            _CA,
+            *((path.name for path in (tls.certificate, tls.key, tls.root)) if model.tcp_port else ()),
+        ),
         tuple(known.start_command(binary, model.directory)),
         output if has_output else None,
         tuple(_origin(where, number) for number in range(len(where.backends))),
@@ -92,6 +101,7 @@ def _model(plan: Plan, where: AttachLabPlan) -> ProxyModel:
         directory=Path(proxy.directory),
         extra=plan.proxy.extra,
         ports=topology.ports,
+        tcp_port=topology.proxy.tcp_port,
     )
 
 
@@ -133,5 +143,9 @@ def _origin(where: AttachLabPlan, number: int) -> Sequence[str]:
     one = where.backends[number]
     command = ["python3", "-m", "soak.lab.origin", "--name", f"b{number + 1}"]
     command += ["--host", one.host, "--port", str(one.port), "--stay"]
+    if one.tls_port is not None:
+        tls = origin_tls_of(where.proxy)
+        command += ["--tls-port", str(one.tls_port)]
+        command += ["--certificate", str(tls.certificate), "--key", str(tls.key)]
     command += [] if where.shared is None else ["--shared", where.shared, "--row", str(number)]
     return [*command, *([] if one.pid_file is None else ["--pid-file", one.pid_file])]

@@ -59,6 +59,14 @@ def test_processes_alone_need_no_engine():
             "run is 'mine', the label of containers, and the proxy and every backend has a pid_file; leave run out",
         ),
         (attach(proxy={**PROXY, "directory": "conf"}), "directory"),
+        (
+            attach(proxy={**PROXY, "tcp_port": 444}),
+            "proxy.tcp_port 444 leads to the TLS of every backend, and b1 has no tls_port; give it one",
+        ),
+        (
+            attach(backends=[CONTAINERS[0], {**CONTAINERS[1], "tls_port": 443}]),
+            "tls_port 443 of b2 is where proxy.tcp_port leads to, which is not set; set it",
+        ),
         (attach(backends=[{"host": "h", "port": 1, "pid_file": "/b1.pid"}]), "needs 'start'"),
         (attach(backends=[{"host": "h", "port": 1, "start": ["b1"]}]), "'start' is for a local process"),
         (attach(backends=[]), "backends"),

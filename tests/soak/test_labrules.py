@@ -101,6 +101,22 @@ def test_ports_are_those_that_the_proxy_listens_on(proxy: dict[str, Any], ports:
     assert [f"lab.attach.proxy.ports: {says}"] == problems(attached(proxy, {**CONTAINER, "ports": ports}))
 
 
+def test_a_byte_pipe_is_where_the_plan_says_and_only_where_the_proxy_has_one():
+    """Traffic that goes nowhere, and a port on which nobody would listen."""
+    l4 = {"traffic": {"classes": [{"shape": "l4", "share": 1}]}}
+    nginx = attached({"kind": "nginx"}).model_dump(mode="json", by_alias=True)
+    (text,) = problems(Plan.model_validate(nginx | l4))
+    assert text == (
+        "traffic.classes[0]: l4 goes through l4, and lab.attach does not say where that is; "
+        "set proxy.tcp_port, and tls_port of every backend"
+    )
+    nginx["lab"]["attach"]["proxy"]["tcp_port"] = nginx["lab"]["attach"]["backends"][0]["tls_port"] = 444
+    assert [] == problems(Plan.model_validate(nginx | l4))
+    assert ["lab.attach.proxy.tcp_port: rocky has no byte pipe to listen on 444; remove it"] == problems(
+        Plan.model_validate({**nginx, "proxy": {"kind": "rocky"}})
+    )
+
+
 @pytest.mark.parametrize("kind", sorted(adapters()))
 def test_a_docker_lab_is_for_proxies_with_an_image(kind: str):
     """Said by the plan, and not only once it has begun."""

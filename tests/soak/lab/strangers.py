@@ -23,9 +23,12 @@ START_S = 10.0
 class Strangers:
     """They outlive every run; ``end`` ends them."""
 
-    def __init__(self, home: Path, *, backends: int = 2, kind: str = "nginx", shared: bool = True) -> None:
+    def __init__(
+        self, home: Path, *, backends: int = 2, kind: str = "nginx", shared: bool = True, pipe: bool = False
+    ) -> None:
         self.home = home
-        http, https, *ports = free_ports(2 + backends)
+        http, https, tcp, *ports = free_ports(3 + 2 * backends)
+        ports, tls = ports[:backends], ports[backends:] if pipe else []
         self.lab: dict[str, Any] = {
             "kind": "attach",
             "start_timeout": 10,
@@ -35,13 +38,15 @@ class Strangers:
                     "http_port": http,
                     "https_port": https,
                     "pid_file": str(_pid_file(home, kind)),
+                    **({"tcp_port": tcp} if pipe else {}),
                 },
                 "backends": [
                     {
                         "host": "127.0.0.1",
                         "port": port,
                         "pid_file": str(home / f"b{number}.pid"),
-                        "start": self._origin(number, port, shared=shared),
+                        "start": self._origin(number, port, shared=shared, tls=tls[number - 1 : number]),
+                        **({"tls_port": tls[number - 1]} if pipe else {}),
                     }
                     for number, port in enumerate(ports, start=1)
                 ],
@@ -52,9 +57,13 @@ class Strangers:
         self.plan = Plan.model_validate({"lab": self.lab, "proxy": {"kind": kind}})
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def _origin(self, number: int, port: int, *, shared: bool) -> list[str]:
+    def _origin(self, number: int, port: int, *, shared: bool, tls: list[int]) -> list[str]:
         command = [sys.executable, "-P", "-m", "soak.lab.origin", "--name", f"b{number}", "--port", str(port)]
         command += ["--stay", "--pid-file", str(self.home / f"b{number}.pid")]
+        for tls_port in tls:
+            command += ["--tls-port", str(tls_port)]
+            command += ["--certificate", str(self.directory / "origin.pem")]
+            command += ["--key", str(self.directory / "origin.key")]
         together = ["--shared", str(self.home / "origins.shared"), "--row", str(number - 1)]
         return command + (together if shared else [])
 

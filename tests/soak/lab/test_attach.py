@@ -19,7 +19,7 @@ from soak.lab.process import living, row_of
 from soak.plan import Plan
 from soak.proxies._asking import ask_http
 from soak.rundir import RunDir
-from tests.soak.lab.client import fetch
+from tests.soak.lab.client import close, connect_pipe, fetch
 
 from .conftest import until
 from .strangers import Strangers
@@ -243,6 +243,41 @@ async def test_what_is_not_there_is_named_and_nothing_is_changed(
         await lab.start()
 
     assert before == strangers.files()
+
+
+async def answered_by(lab: AttachLab, origins: set[str]) -> None:
+    """Wait until each of them was reached through the pipe: a proxy may take a moment to believe that one is back."""
+    async with asyncio.timeout(10):
+        while origins:
+            origins = origins - {(await fetch(lab, "/bytes/10", pipe=True)).headers["x-soak-origin"]}
+
+
+@pytest.mark.parametrize("kind", ["nginx", "haproxy", "envoy"])
+async def test_a_byte_pipe_leads_to_the_origins_own_tls(run: RunDir, tmp_path: Path, kind: str):
+    """Rendered first and in the run; its certificate is trusted, survives a rotation and an origin that was started again."""
+    theirs = Strangers(tmp_path, kind=kind, pipe=True)
+    lab = AttachLab(run, theirs.plan, on_event=lambda _name, _data: None)
+    own = (theirs.directory / "origin.pem").read_bytes
+    theirs.start()
+    before = own()
+    try:
+        await lab.start()
+        await answered_by(lab, {"b1", "b2"})
+        rotated = await lab.install_certificate(2)
+        _, writer = await connect_pipe(lab)
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert serial_of(before) == serial_of(shown) != rotated["serial"]
+        await close(writer)
+        _, identity = await status(lab, "b1")
+        await lab.backend_stop("b1", identity, force=False)
+        await lab.backend_start("b1")
+        theirs.render()
+        assert before == own()
+        await answered_by(lab, {"b1"})
+        assert (await lab.stop()).ok
+    finally:
+        await lab.stop()
+        theirs.end()
 
 
 async def test_envoys_listeners_stay_as_they_were_rendered_until_a_full_reload(run: RunDir, tmp_path: Path):

@@ -62,6 +62,25 @@ def test_a_proxy_without_a_log_gets_the_file_of_its_output(tmp_path: Path):
     assert (tmp_path / "proxy.out").is_file()
 
 
+def test_a_byte_pipe_is_rendered_and_the_origins_are_told_of_it(tmp_path: Path):
+    """A port of the proxy's, and TLS of the origins' own; their certificate stays when it is rendered again."""
+    strangers = Strangers(tmp_path, pipe=True)
+    rendered = strangers.render()
+
+    assert {"origin.pem", "origin.key", "origin-ca.pem"} < set(rendered.files)
+    where = strangers.lab["attach"]
+    text = (rendered.directory / "nginx.conf").read_text()
+    assert f"listen 127.0.0.1:{where['proxy']['tcp_port']} backlog=4096;\n        proxy_pass pipes;" in text
+    assert f"server 127.0.0.1:{where['backends'][1]['tls_port']} max_fails=1" in text
+    tls = ["--tls-port", str(where["backends"][1]["tls_port"])]
+    tls += ["--certificate", f"{rendered.directory}/origin.pem", "--key", f"{rendered.directory}/origin.key"]
+    assert tls == list(rendered.origins[1])[10:16]
+    first = (rendered.directory / "origin.pem").read_bytes()
+    strangers.render()
+    assert first == (rendered.directory / "origin.pem").read_bytes()
+    assert "stream {" not in (Strangers(tmp_path / "plain").render().directory / "nginx.conf").read_text()
+
+
 def test_another_lab_has_nothing_to_render():
     """Its proxy is started by soak."""
     with pytest.raises(PlanError, match="the lab of this plan is local"):
