@@ -14,12 +14,12 @@ from soak.plan import Plan
 from soak.proxies.base import (
     METRICS_PORT,
     Capability,
-    HasCompanions,
     NeedsPorts,
     ProxyAdapter,
     RunsInContainer,
 )
 from soak.proxies.catalog import adapter_of
+from soak.proxies.companion import HasCompanions
 from soak.yamlfile import KeyPath
 
 _KIND: KeyPath = ("proxy", "kind")

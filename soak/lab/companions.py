@@ -20,7 +20,8 @@ from soak.lab.errorlog import ErrorLog
 from soak.lab.process import Child, start_child
 from soak.lab.reloading import Said, by_signal
 from soak.lab.state import LabState, marker_of
-from soak.proxies.base import Companion, HasCompanions, ProxyAdapter, ProxyModel, companion_output_of
+from soak.proxies.base import ProxyAdapter, ProxyModel
+from soak.proxies.companion import Companion, HasCompanions, companion_output_of
 from soak.rundir import RunDir
 
 _SAY_TIMEOUT_S = 2.0

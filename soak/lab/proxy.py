@@ -33,7 +33,6 @@ from soak.plan import ProxyPlan
 from soak.proxies.base import (
     SERVER_NAME,
     Capability,
-    Companion,
     ProxyAdapter,
     ProxyModel,
     ReloadContext,
@@ -41,6 +40,7 @@ from soak.proxies.base import (
     ReloadsByCall,
     TellsProcesses,
 )
+from soak.proxies.companion import Companion
 from soak.rundir import RunDir
 
 VALIDATE_TIMEOUT_S = 15.0

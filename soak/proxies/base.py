@@ -5,17 +5,17 @@ lab runs them. The config generation is a response header that the configuration
 
 What only some proxies need is optional: an adapter that has ``reload`` (``ReloadsByCall``), ``extra_ports``
 (``NeedsPorts``), ``roles`` (``TellsProcesses``), ``metrics_url`` (``HasMetrics``), ``reload_kinds``
-(``KnowsReloadKinds``), ``companions`` (``HasCompanions``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not.
+(``KnowsReloadKinds``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not. One whose proxy is several processes has
+``companions`` (``soak.proxies.companion``).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from signal import SIGHUP, Signals
+from signal import Signals
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # an origin needs the names of headers alone
@@ -162,41 +162,6 @@ class SeenProcess:
     """Seconds since boot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Companion:
-    """A further process without which the proxy is not whole: what speaks TLS for it, for one."""
-
-    name: str
-    """Unlike that of any other, for events and the record. Its output goes to ``companion_output_of``."""
-    command: Sequence[str]
-    """Runs it in the foreground, in the working directory of the proxy."""
-    port: int
-    """It is ready when this port of ``ProxyModel.listen_host`` accepts a connection."""
-    first: bool = False
-    """Started, and ready, before the proxy; otherwise after it."""
-    check: Sequence[str] = ()
-    """Checks what it would read without applying it; empty: there is no such command."""
-    reads: Sequence[Path] = ()
-    """Files that it reads anew only when ``signal`` tells it; a reload tells it when one of them has changed."""
-    signal: Signals = SIGHUP
-    accepted: str = ""
-    """Pattern of a line of its output that says that what it read is in effect; "": it never says."""
-    refused: str = ""
-    """Pattern of a line of its output that says that what it read was refused."""
-
-    def reload_signal(self) -> Signals:
-        """Return the signal that makes it read its files anew."""
-        return self.signal
-
-    def refusals(self, log_text: str) -> Sequence[str]:
-        """Return the lines of its output that say that what it read was refused."""
-        return [line for line in log_text.splitlines() if self.refused and re.search(self.refused, line)]
-
-    def acceptances(self, log_text: str) -> Sequence[str]:
-        """Return the lines of its output that say that what it read is in effect."""
-        return [line for line in log_text.splitlines() if self.accepted and re.search(self.accepted, line)]
-
-
 def input_of(directory: Path) -> Path:
     """Return the file that the proxy gets as its standard input: who has it as input belongs to the lab."""
     return directory.parent / "proxy.stdin"
@@ -205,11 +170,6 @@ def input_of(directory: Path) -> Path:
 def output_of(directory: Path) -> Path:
     """Return the file that gets the proxy's standard output and error, for proxies whose only log that is."""
     return directory.parent / "proxy.out"
-
-
-def companion_output_of(directory: Path, name: str) -> Path:
-    """Return the file that gets the standard output and error of a companion: its only log."""
-    return directory.parent / f"proxy-{name}.out"
 
 
 def route_names(count: int) -> tuple[str, ...]:
@@ -347,18 +307,6 @@ class TellsProcesses(Protocol):
 
     def roles(self, processes: Sequence[SeenProcess]) -> Mapping[int, ProcessRole]:
         """Tell the roles of all living processes of the proxy, by pid; one that is left out is ``OTHER``."""
-        ...
-
-
-@runtime_checkable
-class HasCompanions(Protocol):
-    """An adapter whose proxy is more than one tree of processes, each of which has to be started by itself.
-
-    ``roles`` or ``role`` then tell the processes of all of them; the one master is that of the proxy itself.
-    """
-
-    def companions(self, binary: Path, model: ProxyModel) -> Sequence[Companion]:
-        """Return the others in the order of their start. They read what ``render`` put into ``model.directory``."""
         ...
 
 

@@ -16,7 +16,7 @@ from soak.errors import LabError, PlanError, nearest
 from soak.proxies.base import ConfiguredByPlan, ProxyAdapter
 from soak.proxyplan import ProxyPlan
 
-_NOT_ADAPTERS = frozenset({"base", "catalog"})
+_NOT_ADAPTERS = frozenset({"base", "catalog", "companion"})
 
 
 @cache

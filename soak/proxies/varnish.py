@@ -24,7 +24,6 @@ from soak.proxies._varnishcli import OK, VarnishCli, varnish_cli
 from soak.proxies._varnishvcl import MAIN, render_vcl
 from soak.proxies.base import (
     Capability,
-    Companion,
     ProcessRole,
     ProxyModel,
     ReloadContext,
@@ -33,6 +32,7 @@ from soak.proxies.base import (
     SeenProcess,
     output_of,
 )
+from soak.proxies.companion import Companion
 
 _HITCH = "hitch.conf"
 _LAUNCHER = "varnishd.sh"

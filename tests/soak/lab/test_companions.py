@@ -21,7 +21,7 @@ from soak.lab.reloading import Said
 from soak.lab.state import LabState
 from soak.lab.sweep import processes_of, release
 from soak.lab.topology import free_ports
-from soak.proxies.base import Companion, companion_output_of
+from soak.proxies.companion import Companion, companion_output_of
 from soak.proxies.nginx import ADAPTER as NGINX
 from soak.rundir import RunDir
 
