@@ -25,6 +25,7 @@ from soak.lab.attachedproxy import AttachedProxy, give_back
 from soak.lab.attachments import PROXY, Attachments, attachments_of, topology_of, until_all_run
 from soak.lab.attachstate import Borrowed, originals_of, write_borrowed
 from soak.lab.base import OnEvent
+from soak.lab.configured import ProxySetup
 from soak.lab.counted import Counted
 from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
 from soak.lab.topology import ProxyAddress
@@ -181,21 +182,20 @@ class AttachLab(AttachedFaults, HasBackends, HasProxy):
         self._backends = AttachedBackends(
             found.backends, self._topology.backends, self._clock, start_timeout_s=timeout_s
         )
-        self._started_proxy = AttachedProxy(
+        setup = ProxySetup(
             self._run,
             self._plan.proxy,
-            self._where.proxy,
             self._topology,
             self._clock,
-            thing=found.proxy,
-            adapter=self._adapter,
-            binary=binary,
-            authority=authority,
-            originals=self._originals,
-            on_event=self._on_event,
-            start_timeout_s=timeout_s,
-            version=self.proxy_version,
-            routes=self._routes,
+            self._adapter,
+            binary,
+            authority,
+            timeout_s,
+            self.proxy_version,
+            self._routes,
+        )
+        self._started_proxy = AttachedProxy(
+            setup, self._where.proxy, thing=found.proxy, originals=self._originals
         )
         await self._started_proxy.start()
         if self._counted is not None:

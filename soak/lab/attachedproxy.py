@@ -7,138 +7,45 @@ Somebody else started it and will end it; soak changes its files and asks it to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from signal import Signals
 from typing import Any
 
-from certs.authority import Authority
 from certs.install import write_atomically
 from chaos.model import Evidence
-from chaos.target import BackendState, Identity, IdentityChangedError, TargetError
-from soak.clock import NS, Clock
+from chaos.target import BackendState, Identity
+from soak.clock import Clock
 from soak.errors import LabError
 from soak.lab.attached import Thing, changed
 from soak.lab.attachedtls import origin_tls_of, trust_both
-from soak.lab.base import OnEvent
 from soak.lab.checking import Checked
+from soak.lab.configured import VALIDATE_TIMEOUT_S, ProxySetup, Setting
 from soak.lab.errorlog import ErrorLog
+from soak.lab.identified import Identified, IdentifiedProxy, ask_for_reload
 from soak.lab.originals import Originals
 from soak.lab.process import tail
-from soak.lab.proxy import CALL_TIMEOUT_S, SAY_TIMEOUT_S, VALIDATE_TIMEOUT_S, LocalProxy, Setting
-from soak.lab.reloading import Said, by_call, by_signal
-from soak.lab.state import LabState
-from soak.lab.topology import Topology
 from soak.labplan import AttachedProxyPlan
-from soak.plan import ProxyPlan
-from soak.proxies.base import (
-    ProxyAdapter,
-    ProxyModel,
-    ReloadContext,
-    ReloadKind,
-    ReloadsByCall,
-    reload_kinds_of,
-)
-from soak.rundir import RunDir
+from soak.proxies.base import ProxyAdapter, ProxyModel, ReloadKind, reload_kinds_of
 
 RENDERED_GENERATION = 0
 """What 'soak render' gives the proxy to start with."""
-_LOOK_TIMEOUT_S = 1.5
-_POLL_S = 0.05
 
 
-class Attached:
-    """The running proxy behind an identity, as far as reloads are concerned."""
-
-    def __init__(self, thing: Thing, identity: Identity) -> None:
-        self._thing = thing
-        self.identity = identity
-        self.alive = True
-        """Whether it was still the same at the last look."""
-
-    async def look(self) -> bool:
-        """Look whether it still is the same one."""
-        seen = await self._thing.look()
-        self.alive = seen.state is not BackendState.STOPPED and dict(seen.identity) == dict(self.identity)
-        return self.alive
-
-    async def signal(self, number: Signals) -> None:
-        """Send a signal to its main process. Raises ``IdentityChangedError`` when it is gone or another one."""
-        try:
-            await self._thing.signal(self.identity, number)
-        except IdentityChangedError:
-            self.alive = False
-            raise
-
-
-async def ask_for_reload(
-    adapter: ProxyAdapter,
-    running: Attached,
-    log: ErrorLog,
-    clock: Clock,
-    *,
-    directory: Path,
-    ports: Mapping[str, int],
-    kind: ReloadKind | None = None,
-) -> Said:
-    """Ask the proxy for a reload the way its adapter knows; one that is not the same any more is not asked."""
-    if not await running.look():
-        return Said("gone")
-    if isinstance(adapter, ReloadsByCall):
-        pid = int(running.identity.get("pid", 0))
-        return await by_call(
-            adapter, ReloadContext(directory, pid, ports, CALL_TIMEOUT_S, kind), running, log
-        )
-    try:
-        return await by_signal(adapter, running, log, clock, SAY_TIMEOUT_S)
-    finally:
-        await running.look()
-
-
-class AttachedProxy(LocalProxy):
+class AttachedProxy(IdentifiedProxy):
     """The proxy of somebody else."""
 
     def __init__(
-        self,
-        run: RunDir,
-        plan: ProxyPlan,
-        where: AttachedProxyPlan,
-        topology: Topology,
-        clock: Clock,
-        *,
-        thing: Thing,
-        adapter: ProxyAdapter,
-        binary: Path,
-        authority: Authority,
-        originals: Originals,
-        on_event: OnEvent,
-        start_timeout_s: float,
-        version: str,
-        routes: int,
+        self, setup: ProxySetup, where: AttachedProxyPlan, *, thing: Thing, originals: Originals
     ) -> None:
-        super().__init__(
-            run,
-            plan,
-            topology,
-            LabState(run),
-            clock,
-            adapter=adapter,
-            binary=binary,
-            authority=authority,
-            on_event=on_event,
-            start_timeout_s=start_timeout_s,
-            version=version,
-            routes=routes,
-        )
+        super().__init__(setup, thing)
+        run, adapter = setup.run, setup.adapter
         if reload_kinds_of(adapter)[:1] != (ReloadKind.FULL,):
             # It is taken over by a reload of its usual kind, so what only a full one may change is as it was rendered first.
             self._current = replace(self._current, full_generation=RENDERED_GENERATION)
             self._seen_to_work = self._current
         self._where = where
-        self._thing = thing
         self._originals = originals
-        self._attached: Attached | None = None
         self._directory = Path(where.directory)
         # A container sees this directory alone; a process of this host may look anywhere, and need not be shown a candidate.
         self._candidate = (run.lab if where.pid_file else self._directory) / "soak-candidate"
@@ -149,10 +56,9 @@ class AttachedProxy(LocalProxy):
 
     async def start(self) -> None:
         """Take it over: keep its files, put ours in place, reload; returns once a checked answer came over TLS. Raises ``LabError``."""
-        seen = await self._thing.look()
-        if seen.state is not BackendState.RUNNING:
-            raise LabError(f"the proxy is {seen.state}; start it, for soak never does")
-        self._attached = Attached(self._thing, seen.identity)
+        state = await self._identify()
+        if state is not BackendState.RUNNING:
+            raise LabError(f"the proxy is {state}; start it, for soak never does")
         if not await asyncio.to_thread(self._directory.is_dir):
             raise LabError(
                 f"lab.attach.proxy.directory {self._directory} does not exist; it is where the proxy's configuration is, "
@@ -162,9 +68,7 @@ class AttachedProxy(LocalProxy):
             await asyncio.to_thread(
                 trust_both, self._authority.ca_pem, origin_tls_of(self._where), self.ca_file
             )
-        refused = await self._validate(self._current)
-        if refused is not None:
-            raise LabError(f"{self._adapter.name} refuses its configuration:\n{refused}")
+        await self._require_valid()
         files = await asyncio.to_thread(
             self._adapter.render, self._model(self._current, self._directory, broken=False)
         )
@@ -188,7 +92,7 @@ class AttachedProxy(LocalProxy):
 
     async def look(self) -> bool:
         """Look whether the proxy is still the one that was attached to."""
-        return self._attached is not None and await self._attached.look()
+        return await self._running().look()
 
     async def proxy_identity(self) -> Identity:
         """Return who was attached to. Raises ``IdentityChangedError`` when that is another one now."""
@@ -197,12 +101,7 @@ class AttachedProxy(LocalProxy):
             raise changed("the proxy", attached.identity, (await self._thing.look()).identity)
         return attached.identity
 
-    # inside: where this proxy differs from a child of ours
-
-    def _running(self) -> Attached:
-        if self._attached is None:
-            raise TargetError("the proxy is not attached to yet")
-        return self._attached
+    # inside: where this proxy differs from others
 
     def _model(self, setting: Setting, directory: Path, *, broken: bool) -> ProxyModel:
         model = super()._model(setting, directory, broken=broken)
@@ -216,26 +115,11 @@ class AttachedProxy(LocalProxy):
     async def _check(self, command: Sequence[str]) -> Checked:
         return await self._thing.run(command, timeout_s=VALIDATE_TIMEOUT_S)
 
-    async def _reload(self, kind: ReloadKind | None = None) -> Said:
-        return await ask_for_reload(
-            self._adapter,
-            self._running(),
-            self.log,
-            self._clock,
-            directory=self._directory,
-            ports=self._topology.ports,
-            kind=kind,
+    async def _given_up(self, why: str) -> str:
+        return (
+            f"{self._adapter.name} does not serve soak's configuration: {why}; "
+            f"was it started with the files in {self._directory}? 'soak render' says how"
         )
-
-    async def _until_it_serves(self) -> None:
-        deadline = self._clock.monotonic_ns() + int(self._start_timeout_s * NS)
-        while (missing := await self._look(_LOOK_TIMEOUT_S)) is not None:
-            if self._clock.monotonic_ns() > deadline:
-                raise LabError(
-                    f"{self._adapter.name} does not serve soak's configuration after {self._start_timeout_s:g} s ({missing}); "
-                    f"was it started with the files in {self._directory}? 'soak render' says how"
-                )
-            await self._clock.sleep(_POLL_S)
 
     def _end_words(self) -> str:
         said = tail(self.log.path)
@@ -267,7 +151,7 @@ async def give_back(
     directory = Path(where.directory)
     log = ErrorLog(adapter.error_log(directory))
     said = await ask_for_reload(
-        adapter, Attached(thing, identity), log, clock, directory=directory, ports=where.ports
+        adapter, Identified(thing, identity), log, clock, directory=directory, ports=where.ports
     )
     detail: dict[str, Any] = {"files": "put back", **said.detail}
     if said.verdict == "refused":

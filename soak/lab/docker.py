@@ -20,6 +20,7 @@ from soak.clock import Clock, SystemClock
 from soak.errors import LabError
 from soak.lab.attached import Role
 from soak.lab.base import OnEvent
+from soak.lab.configured import ProxySetup
 from soak.lab.containerfaults import ABILITIES
 from soak.lab.containers import ContainerSpec, Network
 from soak.lab.containervitals import look_at_container
@@ -288,21 +289,19 @@ class DockerLab(HasBackends, HasProxy):
             memory_bytes=self._where.memory,
             open_files=_OPEN_FILES,
         )
-        return DockerProxy(
+        setup = ProxySetup(
             self._run,
             self._plan.proxy,
             places,
             self._clock,
-            engine=engine,
-            facts=self._facts,
-            spec=spec,
-            adapter=self._adapter,
-            authority=authority,
-            on_event=self._on_event,
-            start_timeout_s=self._plan.lab.start_timeout,
-            version=self.proxy_version,
-            routes=self._routes,
+            self._adapter,
+            Path(self._plan.proxy.binary or self._facts.binary),
+            authority,
+            self._plan.lab.start_timeout,
+            self.proxy_version,
+            self._routes,
         )
+        return DockerProxy(setup, engine=engine, facts=self._facts, spec=spec)
 
     async def _tend(self) -> None:
         """Keep the proxy's log bounded: an endless fault must not fill the disk."""

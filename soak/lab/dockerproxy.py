@@ -1,7 +1,7 @@
 """The proxy of a docker lab: an official image with soak's configuration mounted where the image expects one.
 
 Files are written on this host and seen inside under another path: a directory is mounted, never a file, so that a file that is
-renamed into place is seen. Everything else is as with a child of ours (``soak.lab.proxy``). Satisfies ``chaos.target.Proxy`` and
+renamed into place is seen. Everything else is as with any proxy (``soak.lab.configured``). Satisfies ``chaos.target.Proxy`` and
 ``chaos.target.Throttles``.
 """
 
@@ -13,76 +13,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from certs.authority import Authority
 from certs.install import write_atomically
-from chaos.target import BackendState, Identity, TargetError
-from soak.clock import NS, Clock
-from soak.errors import LabError
-from soak.lab.attachedproxy import Attached, ask_for_reload
-from soak.lab.base import OnEvent
+from chaos.target import Identity, TargetError
 from soak.lab.checking import Checked
+from soak.lab.configured import VALIDATE_TIMEOUT_S, ProxySetup, Setting
 from soak.lab.containerfaults import held_back_s, limits_of, loosen, tighten
 from soak.lab.containers import ContainerSpec
 from soak.lab.dockerorigins import OwnContainer
 from soak.lab.engine import Engine
 from soak.lab.enginewords import EngineError
+from soak.lab.identified import IdentifiedProxy
 from soak.lab.process import tail
-from soak.lab.proxy import VALIDATE_TIMEOUT_S, LocalProxy, Setting
-from soak.lab.reloading import Said
-from soak.lab.state import LabState
-from soak.lab.topology import Topology
-from soak.plan import ProxyPlan
-from soak.proxies.base import ContainerFacts, ProxyAdapter, ProxyModel, ReloadKind
-from soak.rundir import RunDir
+from soak.proxies.base import ContainerFacts, ProxyModel
 
-_LOOK_TIMEOUT_S = 1.5
-_POLL_S = 0.05
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - inside its own network; the engine publishes it on loopback
 
 
-class DockerProxy(LocalProxy):
+class DockerProxy(IdentifiedProxy):
     """The proxy as a container."""
 
     def __init__(
-        self,
-        run: RunDir,
-        plan: ProxyPlan,
-        topology: Topology,
-        clock: Clock,
-        *,
-        engine: Engine,
-        facts: ContainerFacts,
-        spec: ContainerSpec,
-        adapter: ProxyAdapter,
-        authority: Authority,
-        on_event: OnEvent,
-        start_timeout_s: float,
-        version: str,
-        routes: int,
+        self, setup: ProxySetup, *, engine: Engine, facts: ContainerFacts, spec: ContainerSpec
     ) -> None:
         """``spec`` is the container without its command; the directory of this host that it mounts is made here."""
-        super().__init__(
-            run,
-            plan,
-            topology,
-            LabState(run),
-            clock,
-            adapter=adapter,
-            binary=Path(plan.binary or facts.binary),
-            authority=authority,
-            on_event=on_event,
-            start_timeout_s=start_timeout_s,
-            version=version,
-            routes=routes,
-        )
-        self._engine = engine
         self._inside = Path(facts.directory)
-        argv = list(adapter.start_command(self._binary, self._inside))
-        whole = replace(
-            spec, argv=argv, directory=str(self._inside.parent), binds={self._directory: facts.directory}
-        )
+        here = setup.run.lab / "proxy"
+        argv = list(setup.adapter.start_command(setup.binary, self._inside))
+        whole = replace(spec, argv=argv, directory=str(self._inside.parent), binds={here: facts.directory})
         self._container = OwnContainer("proxy", whole, engine)
-        self._attached: Attached | None = None
+        super().__init__(setup, self._container)
+        self._engine = engine
         self._candidate = self._directory / "candidate"
         self._shown = self.certificate
         """Where the record looks for the certificate that is in place."""
@@ -93,22 +53,18 @@ class DockerProxy(LocalProxy):
     async def start(self) -> None:
         """Render, validate, install, start; returns once a checked answer came through it over TLS. Raises ``LabError``."""
         await asyncio.to_thread(self._prepare_directories)
-        refused = await self._validate(self._current)
-        if refused is not None:
-            raise LabError(f"{self._adapter.name} refuses its configuration:\n{refused}")
-        await asyncio.to_thread(self._put_in_place, self._current)
+        await self._put_valid_in_place()
         await self._container.make()
-        seen = await self._container.look()
-        self._attached = Attached(self._container, seen.identity)
+        await self._identify()
         self._engine.follow(self._container.made_id, self._output)
         await self._until_it_serves()
 
     async def proxy_identity(self) -> Identity:
         """Return the identity of the container as it was started. Raises ``TargetError`` when it has ended."""
-        attached = self._running()
-        if not await attached.look():
+        running = self._running()
+        if not await running.look():
             raise TargetError(f"the proxy has ended: {await self._last_words()}")
-        return attached.identity
+        return running.identity
 
     async def proxy_limits(self) -> Mapping[str, Any]:
         """Return what it may use."""
@@ -131,15 +87,10 @@ class DockerProxy(LocalProxy):
         """The id of its container."""
         return self._container.made_id
 
-    # inside: where this proxy differs from a child of ours
-
-    def _running(self) -> Attached:
-        if self._attached is None:
-            raise TargetError("the proxy is not started yet")
-        return self._attached
+    # inside: where this proxy differs from others
 
     def _prepare_directories(self) -> None:
-        super()._prepare_directories()
+        self._directory.mkdir(parents=True, exist_ok=True)
         self.certificate.parent.mkdir(mode=0o700, exist_ok=True)
 
     def _seen_inside(self, path: Path) -> Path:
@@ -164,7 +115,7 @@ class DockerProxy(LocalProxy):
         """Run the validator in the proxy's container, or in one of its image before there is one."""
         here, there = str(self._directory), str(self._inside)
         inside = [word.replace(here, there) for word in command]
-        if self._attached is not None:
+        if self._identified is not None:
             return await self._container.run(inside, timeout_s=VALIDATE_TIMEOUT_S)
         spec = self._container.spec
         once = replace(spec, name=f"{spec.name}-check", argv=inside, network=None, address=None, ports={})
@@ -174,26 +125,8 @@ class DockerProxy(LocalProxy):
             return Checked(None, str(error))
         return Checked(done.code, done.output)
 
-    async def _reload(self, kind: ReloadKind | None = None) -> Said:
-        return await ask_for_reload(
-            self._adapter,
-            self._running(),
-            self.log,
-            self._clock,
-            directory=self._directory,
-            ports=self._topology.ports,
-            kind=kind,
-        )
-
-    async def _until_it_serves(self) -> None:
-        deadline = self._clock.monotonic_ns() + int(self._start_timeout_s * NS)
-        while (missing := await self._look(_LOOK_TIMEOUT_S)) is not None:
-            seen = await self._container.look()
-            late = self._clock.monotonic_ns() > deadline
-            if seen.state is BackendState.STOPPED or late:
-                why = f"it is not ready after {self._start_timeout_s:g} s ({missing})" if late else "it ended"
-                raise LabError(f"{self._adapter.name} did not come up: {why}: {await self._last_words()}")
-            await self._clock.sleep(_POLL_S)
+    async def _given_up(self, why: str) -> str:
+        return f"{self._adapter.name} did not come up: {why}: {await self._last_words()}"
 
     async def _last_words(self) -> str:
         """Say how it ended and what it said last."""

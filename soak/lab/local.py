@@ -19,6 +19,7 @@ from soak.clock import Clock, SystemClock
 from soak.errors import LabError
 from soak.lab.backends import ORIGIN_CERTIFICATE, ORIGIN_KEY, LocalBackends
 from soak.lab.base import OnEvent
+from soak.lab.configured import ProxySetup
 from soak.lab.equipment import equipped
 from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
 from soak.lab.proxy import LocalProxy
@@ -171,20 +172,19 @@ class LocalLab(HasBackends, HasProxy):
         authority = await asyncio.to_thread(Authority.create, self._run.certs)
         if self._topology.proxy.tcp_port:
             await asyncio.to_thread(_certify_origins, authority, self._run.certs)
-        self._started_proxy = LocalProxy(
+        setup = ProxySetup(
             self._run,
             self._plan.proxy,
             self._topology,
-            self._state,
             self._clock,
-            adapter=self._adapter,
-            binary=self.proxy_binary,
-            authority=authority,
-            on_event=self._on_event,
-            start_timeout_s=self._plan.lab.start_timeout,
-            version=self.proxy_version,
-            routes=self._routes,
+            self._adapter,
+            self.proxy_binary,
+            authority,
+            self._plan.lab.start_timeout,
+            self.proxy_version,
+            self._routes,
         )
+        self._started_proxy = LocalProxy(setup, self._state, on_event=self._on_event)
         await self._backends.start_all()
         await self._started_proxy.start()
 

@@ -18,6 +18,10 @@ from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
 from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadKind, ReloadsByCall, reload_kinds_of
 
+SAY_TIMEOUT_S = 2.0
+"""How long a proxy may take to say in its log what it made of a reload; traffic judges, so silence is no refusal."""
+CALL_TIMEOUT_S = 10.0
+"""How long an adapter's call for a reload may take: Caddy and HAProxy answer when the new configuration serves."""
 _POLL_S = 0.02
 _SHOWN_LINES = 20
 
@@ -62,6 +66,15 @@ def chosen_kind(adapter: ProxyAdapter, wanted: str) -> ReloadKind:
         return ReloadKind(wanted)
     known = ", ".join(kinds) or "none"
     raise LabError(f"{adapter.name} knows no reload of kind {wanted!r}; it knows {known}")
+
+
+async def ask(
+    adapter: ProxyAdapter, running: Running, log: ErrorLog, clock: Clock, context: ReloadContext
+) -> Said:
+    """Ask the way the adapter knows: by a call of its own, else by its signal."""
+    if isinstance(adapter, ReloadsByCall):
+        return await by_call(adapter, context, running, log)
+    return await by_signal(adapter, running, log, clock, SAY_TIMEOUT_S)
 
 
 class Signalled(Protocol):

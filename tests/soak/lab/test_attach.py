@@ -216,7 +216,10 @@ async def test_a_proxy_that_was_restarted_is_an_event_and_gets_no_reload(
         ),
         (("backends", "port", 9), "nothing answers as b1 on 127.0.0.1:9"),
         (("proxy", "directory", "nowhere"), "lab.attach.proxy.directory .*/nowhere does not exist"),
-        (("proxy", "directory", "elsewhere"), "nginx does not serve soak's configuration after 0.3 s"),
+        (
+            ("proxy", "directory", "elsewhere"),
+            "nginx does not serve soak's configuration: it is not ready after 0.3 s",
+        ),
         (("attach", "shared", "/no/such.shared"), "the origins' shared file /no/such.shared cannot be used"),
     ],
 )

@@ -6,12 +6,10 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-import pytest
-
-from chaos.target import BackendState, Identity, TargetError
+from chaos.target import BackendState, Identity
 from soak.clock import SystemClock
 from soak.lab.attached import Seen, changed
-from soak.lab.attachedproxy import Attached, give_back
+from soak.lab.attachedproxy import give_back
 from soak.lab.originals import Originals
 from soak.labplan import AttachedProxyPlan
 from soak.proxies.catalog import adapter
@@ -93,12 +91,3 @@ async def test_files_that_cannot_be_put_back_are_named(tmp_path: Path):
     given = await ruin.give_back()
     assert (False, []) == (given.ok, ruin.thing.signals)
     assert f"{ruin.conf} could not be put back" in given.reason
-
-
-async def test_a_signal_that_meets_another_one_marks_it_gone(tmp_path: Path):
-    """Between the look and the signal."""
-    ruin = Ruin(tmp_path, "")
-    running = Attached(ruin.thing, {"pid": 99})
-    with pytest.raises(TargetError, match="it was not touched"):
-        await running.signal(adapter("nginx").reload_signal())
-    assert not running.alive

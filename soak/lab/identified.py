@@ -1,0 +1,96 @@
+"""A proxy that is known by its identity alone: a container, or a process of somebody else. No child of ours, so nobody tells when it ends.
+
+It is asked for a reload only while it is the same one as before: what was started anew in its place is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from signal import Signals
+
+from chaos.target import BackendState, Identity, IdentityChangedError, TargetError
+from soak.clock import Clock
+from soak.lab.attached import Thing
+from soak.lab.configured import ConfiguredProxy, ProxySetup
+from soak.lab.errorlog import ErrorLog
+from soak.lab.reloading import CALL_TIMEOUT_S, Said, ask
+from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadKind
+
+
+class Identified:
+    """A running thing behind an identity, as far as reloads are concerned."""
+
+    def __init__(self, thing: Thing, identity: Identity) -> None:
+        self._thing = thing
+        self.identity = identity
+        self.alive = True
+        """Whether it was still the same at the last look."""
+
+    async def look(self) -> bool:
+        """Look whether it still is the same one."""
+        seen = await self._thing.look()
+        self.alive = seen.state is not BackendState.STOPPED and dict(seen.identity) == dict(self.identity)
+        return self.alive
+
+    async def signal(self, number: Signals) -> None:
+        """Send a signal to its main process. Raises ``IdentityChangedError`` when it is gone or another one."""
+        try:
+            await self._thing.signal(self.identity, number)
+        except IdentityChangedError:
+            self.alive = False
+            raise
+
+
+async def ask_for_reload(
+    adapter: ProxyAdapter,
+    running: Identified,
+    log: ErrorLog,
+    clock: Clock,
+    *,
+    directory: Path,
+    ports: Mapping[str, int],
+    kind: ReloadKind | None = None,
+) -> Said:
+    """Ask the proxy for a reload the way its adapter knows; one that is not the same any more is not asked."""
+    if not await running.look():
+        return Said("gone")
+    context = ReloadContext(directory, int(running.identity.get("pid", 0)), ports, CALL_TIMEOUT_S, kind)
+    try:
+        return await ask(adapter, running, log, clock, context)
+    finally:
+        await running.look()
+
+
+class IdentifiedProxy(ConfiguredProxy):
+    """The proxy behind a thing that a lab made or found."""
+
+    def __init__(self, setup: ProxySetup, thing: Thing) -> None:
+        super().__init__(setup)
+        self._thing = thing
+        self._identified: Identified | None = None
+
+    async def _identify(self) -> BackendState:
+        """Take for the proxy whatever the thing is now; returns how that is."""
+        seen = await self._thing.look()
+        self._identified = Identified(self._thing, seen.identity)
+        return seen.state
+
+    def _running(self) -> Identified:
+        if self._identified is None:
+            raise TargetError("the proxy is not there yet")
+        return self._identified
+
+    async def _reload(self, kind: ReloadKind | None = None) -> Said:
+        return await ask_for_reload(
+            self._adapter,
+            self._running(),
+            self.log,
+            self._clock,
+            directory=self._directory,
+            ports=self._topology.ports,
+            kind=kind,
+        )
+
+    async def _has_ended(self) -> bool:
+        return not await self._running().look()

@@ -1,0 +1,77 @@
+"""Asking only the one that was known before; real ones: test_attach.py by signal, test_docker.py in containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from signal import SIGHUP
+
+import pytest
+
+from certs.authority import Authority
+from chaos.target import BackendState, TargetError
+from soak.clock import SystemClock
+from soak.lab.attachedproxy import AttachedProxy
+from soak.lab.configured import ProxySetup
+from soak.lab.errorlog import ErrorLog
+from soak.lab.identified import Identified, ask_for_reload
+from soak.lab.originals import Originals
+from soak.lab.topology import choose_topology
+from soak.labplan import AttachedProxyPlan
+from soak.proxies.catalog import adapter
+from soak.proxyplan import ProxyPlan
+from soak.rundir import RunDir
+
+from .test_attachedproxy import ME, FakeThing
+
+TAKEN = "1 [notice] 1#0: start worker processes"
+
+
+async def asked(running: Identified, directory: Path) -> str:
+    log = ErrorLog(directory / "error.log")
+    nginx = adapter("nginx")
+    return (await ask_for_reload(nginx, running, log, SystemClock(), directory=directory, ports={})).verdict
+
+
+async def test_the_same_one_is_asked_and_heard(tmp_path: Path):
+    """By its signal, once."""
+    thing = FakeThing(tmp_path / "error.log", TAKEN)
+    running = Identified(thing, ME)  # type: ignore[arg-type]  # as much of a thing as a reload needs
+    assert ("accepted", [SIGHUP]) == (await asked(running, tmp_path), thing.signals)
+
+
+async def test_another_one_in_its_place_is_gone_and_gets_no_signal(tmp_path: Path):
+    """Whatever runs there now."""
+    thing = FakeThing(tmp_path / "error.log", TAKEN)
+    running = Identified(thing, {"pid": 99})  # type: ignore[arg-type]  # same
+    assert ("gone", [], False) == (await asked(running, tmp_path), thing.signals, running.alive)
+
+
+async def test_a_signal_that_meets_another_one_marks_it_gone(tmp_path: Path):
+    """Between the look and the signal."""
+    thing = FakeThing(tmp_path / "error.log", "")
+    running = Identified(thing, {"pid": 99})  # type: ignore[arg-type]  # same
+    with pytest.raises(TargetError, match="it was not touched"):
+        await running.signal(SIGHUP)
+    assert not running.alive
+
+
+async def test_nobody_is_asked_before_it_is_known_who_it_is(run: RunDir, tmp_path: Path):
+    """Then whatever the thing is, is the proxy."""
+    where = AttachedProxyPlan(directory=str(tmp_path), http_port=1, https_port=2)
+    setup = ProxySetup(
+        run,
+        ProxyPlan(),
+        choose_topology(1),
+        SystemClock(),
+        adapter("nginx"),
+        Path("nginx"),
+        Authority.create(run.certs),
+        1.0,
+    )
+    thing = FakeThing(tmp_path / "error.log", TAKEN)
+    proxy = AttachedProxy(setup, where, thing=thing, originals=Originals(tmp_path / "originals"))  # type: ignore[arg-type]  # same
+    with pytest.raises(TargetError, match="the proxy is not there yet"):
+        await proxy.restore_proxy()
+    assert BackendState.RUNNING is await proxy._identify()
+    assert (await proxy.restore_proxy()).ok
+    assert ME == await proxy.proxy_identity()
