@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from soak.clock import iso_utc
+from soak.lab.base import Lab
 from soak.live import Facts
 from soak.plan import Plan
 
@@ -18,6 +21,20 @@ class KeepsMeta(Protocol):
     def set_meta(self, key: str, value: Any) -> None:
         """Keep it."""
         ...
+
+
+def facts_of(run_id: str, lab: Lab, *, started_wall_s: float, http_url: str) -> Facts:
+    """Return what does not change while this process runs it, with a lab that is up."""
+    address = lab.proxy_address
+    return Facts(
+        run_id=run_id,
+        pid=os.getpid(),
+        started_at=iso_utc(started_wall_s),
+        proxy_version=lab.proxy_version,
+        proxy_url=f"https://{address.host}:{address.https_port}",
+        http_url=http_url,
+        proxy_metrics_url=address.metrics_url,
+    )
 
 
 def describe_run(

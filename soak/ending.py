@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,25 @@ class Ending:
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
+        self._load: asyncio.Task[None] | None = None
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
         self.reason = "finished"
         self.exit_code: asyncio.Future[int] = self._loop.create_future()
         self.trouble: SoakError | None = None
         """The first thing that a person must mend; it is raised when all is undone."""
+
+    @contextmanager
+    def hears_signals(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM as wishes to stop; SIGHUP has no meaning here, and says so."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self.request_stop, number.name)
+        self._loop.add_signal_handler(signal.SIGHUP, self._on_event, "signal.ignored", {"signal": "SIGHUP"})
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                self._loop.remove_signal_handler(number)
 
     def request_stop(self, reason: str) -> None:
         """End the run gracefully; asked again, do not wait for requests in flight. Healing is never skipped."""
@@ -53,6 +68,17 @@ class Ending:
         """Do the same from another thread."""
         self._loop.call_soon_threadsafe(self.give_up, error)
 
+    def crash(self, error: BaseException) -> None:
+        """Say why a run that nobody stopped is over; who raised it goes on raising it."""
+        if not self.stop.is_set():
+            self.reason = f"the daemon failed: {error or type(error).__name__}; see {self._log_file}"
+
+    def conclude(self, judged: int) -> None:
+        """Give those who wait the exit code with which the daemon will end: the verdict's, unless there was trouble."""
+        self.exit_code.set_result(judged if self.trouble is None else self.trouble.exit_code)
+
+    # -- work that ends with the run -----------------------------------------------------------------------------------
+
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Start a task that must not end by itself; if it does, the run ends and says why."""
 
@@ -66,18 +92,34 @@ class Ending:
         self._tasks.append(task)
 
     async def end_background(self) -> None:
-        """Cancel what ``background`` started, and wait for it."""
+        """Cancel what ``background`` started, all of it, and wait for it. An error on the way out is trouble, too."""
         for task in self._tasks:
-            await cancel(task)
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def until(self, load: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Wait for the end of the load, or for a wish to stop. What ended the load is blamed."""
-        loaded = spawn(load(), name="load")
-        stopped = spawn(self.stop.wait(), name="stop")
-        await asyncio.wait({loaded, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        await cancel(stopped)
-        if loaded.done():
+        """Wait for the end of the load, or for a wish to stop. The load goes on until ``drain`` and ``end_load``."""
+        self._load = spawn(load(), name="load")
+        await self._first(self._load, self.stop)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until the load has ended by itself, at most this long, and not at all in a hurry."""
+        if self._load is not None:
+            await self._first(self._load, self.hurry, timeout_s)
+
+    async def end_load(self) -> None:
+        """Take the last word of a load whose workers are gone. What ended it, whenever that was, is blamed."""
+        if self._load is not None:
             try:
-                await loaded
+                await self._load
             except SoakError as error:
                 self.blame(error)
+
+    @staticmethod
+    async def _first(work: asyncio.Task[None], wish: asyncio.Event, timeout_s: float | None = None) -> None:
+        wished = spawn(wish.wait(), name="wish")
+        try:
+            await asyncio.wait({work, wished}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel(wished)

@@ -14,6 +14,8 @@ from soak.plan import Plan
 from soak.status import Status
 
 _EVENTS_SHOWN = 12
+_STALE_REPORT_S = 5.0
+"""Load workers that have not reported for so long have stalled."""
 _QUIET_EVENTS = ("fault.waiting", "host.starved", "load.priority", "load.unsolicited_bytes")
 
 
@@ -55,7 +57,6 @@ class LiveState:
         self._finished: dict[str, Counter[str]] = {}
         self._active: dict[int, FaultRecord] = {}
         self.state = "starting"
-        self.problems: list[str] = []
         self.dirty = False
 
     def event(self, event: Event) -> None:
@@ -71,6 +72,17 @@ class LiveState:
         self._active.pop(record.id, None)
         self._finished.setdefault(record.kind, Counter())[record.outcome.value] += 1
         self.dirty = self.dirty or record.outcome is FaultOutcome.DIRTY
+
+    def problems(self, now_s: float, *, dirty: str, guarded: str) -> list[str]:
+        """Return a sentence for each thing that is wrong now. ``dirty`` and ``guarded`` say why, or are empty."""
+        behind_s = now_s - (self._ledger.newest_second + 1)
+        late = self.state == "running" and behind_s > _STALE_REPORT_S
+        found = (
+            f"the run is dirty: {dirty}" if dirty else "",
+            guarded,
+            f"the load workers have not reported for {behind_s:.0f} s" if late else "",
+        )
+        return [sentence for sentence in found if sentence]
 
     def status(
         self,

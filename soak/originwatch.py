@@ -46,10 +46,14 @@ class OriginWatch:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
-        """Look every five seconds, on an absolute beat, until cancelled."""
+        """Look every five seconds, on an absolute beat, until cancelled. A look that has begun is ended first."""
         number = 0
         while True:
-            await asyncio.shield(spawn(self.look(), name="look-at-origins"))  # its question gets its answer
+            looking = spawn(self.look(), name="look-at-origins")
+            try:
+                await asyncio.shield(looking)  # its question gets its answer
+            finally:
+                await asyncio.wait({looking})
             number = max(number + 1, int(self._clock.now() / ORIGINS_EVERY_S) + 1)
             await self._clock.sleep(number * ORIGINS_EVERY_S - self._clock.now())
 

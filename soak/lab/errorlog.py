@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _READ_BYTES = 256 * 1024
@@ -42,9 +43,16 @@ class ErrorLog:
         size = self.mark()
         if size <= above_bytes:
             return 0
+        with suppress(OSError):  # a full disk is the reason to cut, not one to keep everything
+            self._keep_end(size)
+        try:
+            os.truncate(self.path, 0)
+        except OSError:  # it was taken away meanwhile
+            return 0
+        return size
+
+    def _keep_end(self, size: int) -> None:
         with self.path.open("rb") as file:
             file.seek(max(0, size - _KEPT_BYTES))
             end = file.read(_KEPT_BYTES)
         self.path.with_name(self.path.name + ".1").write_bytes(end)
-        os.truncate(self.path, 0)
-        return size

@@ -156,10 +156,14 @@ class ControlServer:
         except (ConnectionError, TimeoutError) as error:
             log.info("control.client_gone", error=repr(error))
         finally:
-            self._clients.discard(task)
             writer.close()
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), REQUEST_TIMEOUT_S)
+            try:
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    await asyncio.wait_for(writer.wait_closed(), REQUEST_TIMEOUT_S)
+            finally:
+                self._clients.discard(
+                    task
+                )  # not before: ``close`` waits for those whose answer is still on its way
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from soak.described import describe_run, write_live
+from soak.described import describe_run, facts_of, write_live
+from soak.lab.base import Lab
 from soak.live import Facts
 from soak.plan import Plan
+from tests.soak.fakelab import FakeLab
 
 FACTS = Facts(
     "r1",
@@ -39,6 +42,14 @@ def test_the_store_says_what_was_run_with_what_and_since_when():
     assert {"monotonic_ns": 5, "wall_s": 9.5} == kept["t0"]
     assert {"reload": "transition"} == kept["fault_shapes"]
     assert plan == Plan.model_validate(json.loads(json.dumps(kept["plan"])))
+
+
+def test_facts_are_those_of_the_lab_and_of_this_process(tmp_path: Path):
+    """The start in UTC, the proxy over TLS, its own metrics where it has some."""
+    lab = cast("Lab", FakeLab(tmp_path / "certs", 8443))
+    found = facts_of("r1", lab, started_wall_s=0.0, http_url="http://127.0.0.1:2")
+    addresses = ("https://127.0.0.1:8443", "http://127.0.0.1:2", "http://metrics")
+    assert Facts("r1", os.getpid(), "1970-01-01T00:00:00Z", "1.2.3", *addresses) == found
 
 
 def test_the_addresses_of_a_live_run_are_left_whole(tmp_path: Path):

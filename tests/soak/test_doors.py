@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from chaos.model import FaultOutcome, FaultRecord, FaultRequest, Source
 from chaos.runner import Runner
 from soak.clock import RunClock
 from soak.doors import Doors
+from soak.errors import ControlError
 from soak.live import Facts, LiveState
 from soak.measure.ledger import Ledger
 from soak.model import Phase
@@ -60,7 +63,14 @@ def status() -> Status:
 
 def doors(runner: FakeRunner, stops: list[str], ended: asyncio.Future[int]) -> Doors:
     clock = RunClock(FakeClock(12.0), 0)
-    return Doors(cast("Runner", runner), clock, status=status, request_stop=stops.append, ended=ended)
+    return Doors(
+        cast("Runner", runner),
+        clock,
+        faults=["backend-down", "reload"],
+        status=status,
+        request_stop=stops.append,
+        ended=ended,
+    )
 
 
 async def test_a_wish_is_stamped_with_its_moment_and_told_step_by_step():
@@ -73,6 +83,15 @@ async def test_a_wish_is_stamped_with_its_moment_and_told_step_by_step():
     assert ["waiting: the gap", "backend-down"] == told.lines
     await door.inject(InjectRequest("reload", params={"kind": "full"}), told)
     assert {"kind": "full"} == runner.asked[-1].params
+
+
+async def test_a_fault_that_nobody_knows_is_refused_at_the_door():
+    """With the nearest name; the runner, and with it the store and the metrics, never hear of it."""
+    runner, told = FakeRunner(), Told()
+    door = doors(runner, [], asyncio.get_running_loop().create_future())
+    with pytest.raises(ControlError, match="there is no fault 'relaod'; did you mean 'reload'"):
+        await door.inject(InjectRequest("relaod"), told)
+    assert ([], []) == (runner.asked, told.lines)
 
 
 async def test_a_stop_that_waits_returns_the_exit_code_and_one_that_does_not_returns_at_once():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,25 @@ async def test_what_ended_the_load_is_blamed(ending):
         raise SoakError("worker 0 died three times")
 
     await ending.until(load)
+    await ending.drain(5)
+    await ending.end_load()
     assert "worker 0 died three times" == str(ending.trouble)
+
+
+async def test_what_ends_the_load_while_it_drains_is_blamed_too(ending):
+    """Somebody asked to stop, and then the workers went away: nobody could have counted what was in flight."""
+    more = asyncio.Event()
+
+    async def load() -> None:
+        await more.wait()
+        raise SoakError("load workers died 21 times")
+
+    asyncio.get_running_loop().call_soon(ending.request_stop, "soak stop")
+    await ending.until(load)
+    more.set()
+    await ending.drain(5)
+    await ending.end_load()
+    assert "load workers died 21 times" == str(ending.trouble)
 
 
 async def test_waiting_ends_with_a_wish_and_leaves_the_load_alone(ending):
@@ -110,4 +130,93 @@ async def test_waiting_ends_with_a_wish_and_leaves_the_load_alone(ending):
     await ending.until(load)
     assert not finished.is_set()
     more.set()
-    await asyncio.wait_for(finished.wait(), 5)
+    await ending.drain(5)
+    assert finished.is_set()
+
+
+@pytest.mark.parametrize("hurried", [True, False])
+async def test_draining_has_an_end(ending, hurried):
+    """At most so long, not at all in a hurry; the load itself is not touched, and no waiter is left."""
+    asyncio.get_running_loop().call_soon(ending.request_stop, "SIGINT")
+    await ending.until(asyncio.Event().wait)
+    if hurried:
+        ending.request_stop("SIGINT")
+    async with asyncio.timeout(5):
+        await ending.drain(60 if hurried else 0.05)
+    (load,) = (task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+    assert "load" == load.get_name()
+    load.cancel()
+
+
+async def test_a_load_that_never_began_needs_no_end(ending):
+    """As when the workers could not be given their slices."""
+    await ending.drain(5)
+    await ending.end_load()
+    assert ending.trouble is None
+
+
+async def test_whoever_is_cancelled_while_it_waits_leaves_no_waiter(ending):
+    """Only the load goes on, until its workers are ended."""
+    waiting = asyncio.ensure_future(ending.until(asyncio.Event().wait))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert ["load"] == [task.get_name() for task in left]
+    left[0].cancel()
+
+
+async def test_all_background_work_is_ended_whatever_one_of_them_does(ending):
+    """One that fails on its way out is trouble, and does not keep the next one running."""
+    ended = asyncio.Event()
+
+    async def fails() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("disk full")
+
+    async def works() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    ending.background(fails(), "vitals")
+    ending.background(works(), "prober")
+    await asyncio.sleep(0)
+    await ending.end_background()
+    await asyncio.sleep(0)
+    assert ended.is_set()
+    assert "the daemon's vitals task failed: OSError('disk full'); see soak.log" == str(ending.trouble)
+
+
+async def test_signals_are_wishes(ending, events):
+    """The first stops, the second hurries, SIGHUP is told and passed over; afterwards none of them is ours."""
+    with ending.hears_signals():
+        for number, heard in ((signal.SIGHUP, 1), (signal.SIGTERM, 2), (signal.SIGINT, 3)):
+            os.kill(os.getpid(), number)
+            async with asyncio.timeout(5):
+                while len(events) < heard:
+                    await asyncio.sleep(0.001)
+    assert ["signal.ignored", "run.stopping", "run.hurried"] == [name for name, _ in events]
+    assert ("SIGTERM", True) == (ending.reason, ending.hurry.is_set())
+    assert signal.SIG_DFL is signal.getsignal(signal.SIGTERM)
+
+
+async def test_a_crash_is_not_told_as_a_finished_run(ending):
+    """Unless somebody had asked to stop before: that is why it is over."""
+    ending.crash(ValueError("boom"))
+    assert "the daemon failed: boom; see soak.log" == ending.reason
+    ending.request_stop("soak stop")
+    ending.crash(ValueError("boom"))
+    assert "soak stop" == ending.reason
+
+
+@pytest.mark.parametrize(("trouble", "expected"), [(None, 1), (SoakError("no space left"), EXIT_INVALID)])
+async def test_waiters_get_the_exit_code_that_the_daemon_ends_with(ending, trouble, expected):
+    """A verdict of a run that broke down is none."""
+    if trouble is not None:
+        ending.give_up(trouble)
+    ending.conclude(1)
+    assert expected == await ending.exit_code

@@ -80,3 +80,17 @@ def test_elapsed_never_leaves_the_run():
     live = LiveState(Plan(length=60), Ledger())
     assert status_of(live, now_s=-0.5).elapsed_s == 0.0
     assert status_of(live, now_s=61.0).elapsed_s == 60.0
+
+
+def test_what_is_wrong_now_is_told_in_sentences():
+    """Nothing while all is well; silence of the workers counts only while they should report."""
+    ledger = Ledger()
+    live = LiveState(Plan(), ledger)
+    ledger.add(report(2, window(2, ok=1)))
+    assert [] == live.problems(60.0, dirty="", guarded="")
+    live.state = "running"
+    assert [] == live.problems(8.0, dirty="", guarded="")
+    assert ["the load workers have not reported for 6 s"] == live.problems(9.0, dirty="", guarded="")
+    live.state = "stopping"
+    found = live.problems(60.0, dirty="#3 reload on proxy: no", guarded="60% of requests failed")
+    assert ["the run is dirty: #3 reload on proxy: no", "60% of requests failed"] == found

@@ -117,6 +117,24 @@ async def test_a_look_that_began_is_ended_before_the_next(desk):
     assert (4, 2) == (desk.origins.asked, len(desk.kept))
 
 
+async def test_a_watch_that_is_cancelled_ends_its_look_first(desk):
+    """The look is its own task: nobody else would know of it."""
+    desk.origins.gate.clear()
+    before = asyncio.all_tasks()
+    task = asyncio.ensure_future(desk.watch.run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    desk.origins.gate.set()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert 1 == len(desk.kept)
+    assert before == asyncio.all_tasks()
+
+
 async def test_a_defect_is_not_taken_for_silence(desk):
     """What is no refusal of the lab ends the watch, and with it the run."""
     desk.origins.counted.pop("b2")

@@ -54,3 +54,25 @@ def test_a_long_file_is_cut_while_its_writer_goes_on(tmp_path):
     assert b"on" == log.path.read_bytes()
     assert (tmp_path / "error.log.1").read_bytes().endswith(b"tail")
     assert 0 == log.trim(above_bytes=50)
+
+
+def test_a_full_disk_is_no_reason_to_keep_everything(tmp_path, monkeypatch):
+    """The end that is kept beside it is a courtesy; what must not happen is that the file goes on growing."""
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    log = ErrorLog(tmp_path / "error.log")
+    log.path.write_bytes(b"a" * 100)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+
+    assert 100 == log.trim(above_bytes=50)
+    assert 0 == log.path.stat().st_size
+
+
+def test_a_file_that_is_taken_away_during_the_cut_is_nothing_to_cut(tmp_path, monkeypatch):
+    """The proxy's own log rotation may do that."""
+    log = ErrorLog(tmp_path / "error.log")
+    monkeypatch.setattr(log, "mark", lambda: 1000)
+
+    assert 0 == log.trim(above_bytes=50)
