@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
+from soak import daemon
 from soak.daemon import main, run_foreground
-from soak.errors import LabError, RunStateError, SoakError
+from soak.errors import EXIT_INVALID, LabError, RunStateError, SoakError, StoreError
+from soak.lab.local import LocalLab
 from soak.liveview import NullView
+from soak.model import Vital
 from soak.plan import Plan
 from soak.planfile import dump_plan
+from soak.report.build import build_report
+from soak.runchaos import RunChaos
 from soak.rundir import RunDir
 from soak.runs import hold
+from soak.store import StoreReader
+
+SHORT = Plan.model_validate({"length": 2, "rate": 10, "http_port": 0, "chaos": {"series": []}})
 
 
 def run_dir(tmp_path, plan: Plan) -> RunDir:
@@ -65,3 +74,66 @@ def test_a_store_that_cannot_be_created_ends_before_anything_starts(tmp_path):
     with pytest.raises(SoakError, match=r"run\.db"):
         run_foreground(plan, run, NullView())
     assert not run.lab.exists()
+
+
+def test_a_last_look_that_fails_costs_no_verdict(tmp_path, monkeypatch, offspring):
+    """The run is over, so it is judged; that nobody saw its last vitals is an event, and nothing is left."""
+    vitals = LocalLab.vitals
+
+    async def blind_at_the_end(lab: LocalLab, at_s: float) -> list[Vital]:
+        if at_s >= SHORT.length:
+            raise RuntimeError("no more processes")
+        return await vitals(lab, at_s)
+
+    monkeypatch.setattr(LocalLab, "vitals", blind_at_the_end)
+    run = run_dir(tmp_path, SHORT)
+    code = run_foreground(SHORT, run, NullView())
+    with StoreReader(run.db) as reader:
+        assert code == build_report(reader)["exit_code"]
+        assert "finished" == reader.meta("ended")["reason"]
+        assert [{"error": "no more processes"}] == [e.data for e in reader.events("vitals.not_seen")]
+    assert offspring() == []
+
+
+def test_a_defect_in_the_daemon_is_not_told_as_a_finished_run(tmp_path, monkeypatch, offspring):
+    """Whatever raises, every layer undoes itself: the end is written down with its reason, and no process is left."""
+
+    def boom(_: RunChaos) -> None:
+        raise ValueError("boom")
+
+    monkeypatch.setattr(RunChaos, "begin", boom)
+    run = run_dir(tmp_path, SHORT)
+    with pytest.raises(ValueError, match="boom"):
+        run_foreground(SHORT, run, NullView())
+    with StoreReader(run.db) as reader:
+        assert f"the daemon failed: boom; see {run.log}" == reader.meta("ended")["reason"]
+        assert [["run.started"], ["run.ended"]] == [
+            list({e.name for e in reader.events(name)}) for name in ("run.started", "run.ended")
+        ]
+    assert offspring() == []
+
+
+def test_a_store_that_cannot_be_judged_never_hides_why(tmp_path, monkeypatch, offspring):
+    """The first trouble is told: that the store then cannot be read follows from it."""
+
+    def begin(chaos: RunChaos) -> None:
+        daemon_ending.give_up(SoakError("no space left"))
+
+    daemon_ending: Any = None
+    ending_of = daemon.Ending.__init__
+
+    def remember(ending: Any, *arguments: Any) -> None:
+        nonlocal daemon_ending
+        daemon_ending = ending
+        ending_of(ending, *arguments)
+
+    def unreadable(_: object) -> None:
+        raise StoreError("run.db cannot be read")
+
+    monkeypatch.setattr(daemon.Ending, "__init__", remember)
+    monkeypatch.setattr(RunChaos, "begin", begin)
+    monkeypatch.setattr(daemon, "StoreReader", unreadable)
+    with pytest.raises(SoakError, match="no space left") as told:
+        run_foreground(SHORT, run_dir(tmp_path, SHORT), NullView())
+    assert EXIT_INVALID == told.value.exit_code == daemon_ending.exit_code.result()
+    assert offspring() == []
