@@ -260,6 +260,11 @@ class ObjectivesPlan(Frozen):
         ge=0,
         description="Most requests that reloads and rotations may lose (stale_reuse and tls_not_resumed apart).",
     )
+    steady_p99: Duration = Field(
+        1.0,
+        gt=0,
+        description="Largest p99 of latency in any one second of phase steady; at least three times the usual one.",
+    )
     stale_reuse: float = Field(
         0.0005, ge=0, le=1, description="Most stale_reuse, as a share of all requests."
     )
@@ -279,6 +284,12 @@ class ObjectivesPlan(Frozen):
     duplicates: int = Field(
         0, ge=0, description="Most requests that are not idempotent and that the backends get more than once."
     )
+    backend_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Least part of its fair share of answers that each backend gives; 0 for backends that need not be used.",
+    )
     p99_drift: float = Field(
         1.20, gt=0, description="p99 of the last quarter / first quarter. Judged from drift_after on."
     )
@@ -287,6 +298,9 @@ class ObjectivesPlan(Frozen):
     )
     fds_growth_per_h: float = Field(
         20.0, ge=0, description="Most significant growth of open files of the proxy per hour."
+    )
+    fds_growth_per_reload: float = Field(
+        0.5, ge=0, description="Most significant growth of open files of the proxy per reload or rotation."
     )
     processes_growth_per_h: float = Field(
         0.5, ge=0, description="Most significant growth of processes of the proxy per hour."

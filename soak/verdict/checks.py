@@ -9,9 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from soak.model import Outcome
-from soak.verdict import drifting, faulting, origins
+from soak.verdict import (
+    aftermath,
+    balance,
+    drifting,
+    faulting,
+    happenings,
+    origins,
+    recovering,
+    stalls,
+    workers,
+)
 from soak.verdict.classes import classes
-from soak.verdict.facts import RunFacts
+from soak.verdict.facts import MISMATCHES, RunFacts
 from soak.verdict.losses import first_of, in_steady, in_transition, lost
 from soak.verdict.objectives import Found, NotJudged, Objective, Word, clock, label
 
@@ -20,7 +30,6 @@ WISHED_ENDS = frozenset({FINISHED, "stopped", "soak stop", "SIGINT", "SIGTERM"})
 """Ends that the plan or a person wanted; a run that ended otherwise cannot be judged as a whole."""
 _END_SLACK_S = 2.0
 Check = Callable[[RunFacts], Found | Sequence[Found]]
-_MISMATCHES = (Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH)
 
 
 def rate_held(f: RunFacts) -> Objective:
@@ -32,15 +41,37 @@ def rate_held(f: RunFacts) -> Objective:
     limit = f.objectives.rate_held
     value = sent / scheduled if scheduled else 0.0
     word, reason = Word.PASS, ""
+    at_s: float | None = None
+    fault: int | None = None
+    evidence: tuple[str, ...] = ()
     if scheduled and (scheduled - dropped) / scheduled < limit:
         word = Word.FAIL
+        where, at_s, fault, evidence = _most_dropped(f)
         reason = (
             f"{dropped} of {scheduled} slots were dropped, for too many requests were waiting for the proxy"
+            f"{where}"
         )
     elif value < limit:
         word = Word.INVALID
         reason = f"only {value:.3%} of {scheduled} slots were sent: soak itself missed {missed} of them"
-    return Objective("rate_held", "sent / scheduled", value, limit, "share", word, reason)
+    return Objective(
+        "rate_held", "sent / scheduled", value, limit, "share", word, reason, at_s, fault, evidence
+    )
+
+
+def _most_dropped(f: RunFacts) -> tuple[str, float | None, int | None, tuple[str, ...]]:
+    """Return words for where most slots were dropped, since when, the fault and its evidence."""
+    dropped = Counter[int]()
+    for t in f.totals:
+        dropped[t.scope] += t.dropped
+    scope, n = dropped.most_common(1)[0]
+    ids = set(f.scope_faults(scope))
+    under = [x for x in f.faults if x.id in ids]
+    start_s = f.scopes[scope].start_s if scope in f.scopes else None
+    if not under:
+        return f"; {n} of them in phase {f.phase(scope)}", start_s, None, ()
+    words = f"; {n} of them under {' and '.join(map(label, under))}"
+    return words, start_s, under[0].id, (str(under[0].id),)
 
 
 def success(f: RunFacts) -> Objective | NotJudged:
@@ -122,13 +153,13 @@ def tls_not_resumed(f: RunFacts) -> Objective | NotJudged:
 
 
 def mismatches(f: RunFacts) -> Objective:
-    """Judge that no answer was another request's, or had a wrong body."""
-    n = sum(failures[o] for _, _, failures in f.judged() for o in _MISMATCHES)
+    """Judge that no answer was another request's, or had a wrong body: neither hunger nor our own illness makes one."""
+    n = sum(failures[o] for failures in f.failures.values() for o in MISMATCHES)
     limit = f.objectives.mismatches
     measured = "answers that were another request's, or had a wrong body"
     if n <= limit:
         return Objective("mismatches", measured, n, limit, "requests")
-    when, at_s, fault, evidence = first_of(f, _MISMATCHES)
+    when, at_s, fault, evidence = first_of(f, MISMATCHES)
     reason = f"{n} answers did not belong to their request or had a wrong body (limit {limit}){when}"
     return Objective("mismatches", measured, n, limit, "requests", Word.FAIL, reason, at_s, fault, evidence)
 
@@ -190,8 +221,14 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("tls_not_resumed", tls_not_resumed),
     ("mismatches", mismatches),
     ("classes", classes),
+    *stalls.CHECKS,
     *origins.CHECKS,
+    *balance.CHECKS,
     *faulting.CHECKS,
+    *recovering.CHECKS,
+    *aftermath.CHECKS,
+    *workers.CHECKS,
+    *happenings.CHECKS,
     *drifting.CHECKS,
     ("self_healthy", self_healthy),
     ("run_complete", run_complete),

@@ -34,6 +34,13 @@ class Trend:
     p_value: float
     """How likely such an order of the values is when there is no trend; 1.0 when there are too few points to say."""
     slope_per_reload: float | None = None
+    late_per_h: float | None = None
+    """Slope of the second half alone; None when that is too short to have one."""
+
+    @property
+    def lasting_per_h(self) -> float:
+        """The growth that goes on: what only fills up (a heap, a pool, a cache) has a slope, too, but not to the end."""
+        return self.slope_per_h if self.late_per_h is None else min(self.slope_per_h, self.late_per_h)
 
     @property
     def significant(self) -> bool:
@@ -42,8 +49,8 @@ class Trend:
 
     @property
     def grows(self) -> bool:
-        """Whether there is a significant trend upwards."""
-        return self.significant and self.slope_per_h > 0
+        """Whether there is a significant trend upwards that goes on."""
+        return self.significant and self.lasting_per_h > 0
 
 
 def trend_of(series: Series, *, reloads_s: Sequence[float] = (), warm_up_s: float = 0.0) -> Trend | None:
@@ -58,6 +65,7 @@ def trend_of(series: Series, *, reloads_s: Sequence[float] = (), warm_up_s: floa
         return None
     values = [v for _, v in points]
     tenth = max(1, len(values) // 10)
+    late = points[len(points) // 2 :]
     per_reload = None
     if sum(points[0][0] < r <= points[-1][0] for r in reloads_s) > 1:
         per_reload = theil_sen([(float(bisect_right(reloads_s, t)), v) for t, v in points])
@@ -67,6 +75,7 @@ def trend_of(series: Series, *, reloads_s: Sequence[float] = (), warm_up_s: floa
         slope_per_h=theil_sen(points) * _HOUR_S,
         p_value=mann_kendall(values),
         slope_per_reload=per_reload,
+        late_per_h=theil_sen(late) * _HOUR_S if len(late) >= _LEAST_POINTS else None,
     )
 
 

@@ -14,6 +14,8 @@ from soak.verdict.objectives import NotJudged, Objective, Word
 _WARM_UP_S = 600.0
 _OWN_WARM_UP_S = 60.0
 _MIB = 1024 * 1024
+_LEAST_OF_CLASS = 1000
+_LEAST_RELOADS = 12
 
 VITALS: dict[str, Callable[[Vital], float]] = {
     "rss_bytes": lambda v: v.rss_bytes,
@@ -55,10 +57,10 @@ def own_trends(f: RunFacts) -> dict[str, Trend | None]:
 
 def p99_ratio(f: RunFacts) -> float | None:
     """Return p99 of the last quarter over that of the first; None when either is empty or the run was too short."""
-    if f.quarters is None or not all(h.count for h in f.quarters):
+    if f.quarters is None:
         return None
-    first, last = (h.quantile_ns(0.99) for h in f.quarters)
-    return last / first if first else None
+    first, last = f.quarters.whole()
+    return last.quantile_ns(0.99) / early if (early := first.quantile_ns(0.99)) and last.count else None
 
 
 def _too_short(f: RunFacts, name: str) -> NotJudged | None:
@@ -77,11 +79,25 @@ def p99_drift(f: RunFacts) -> Objective | NotJudged:
     if ratio is None or f.quarters is None:
         return NotJudged("p99_drift", "a quarter of the run has no requests")
     measured = "p99 of the last quarter / first quarter"
-    if ratio <= limit:
+    whose, both = "p99", f.quarters.whole()
+    slower = max(_slower_classes(f), default=(0.0, ""))
+    if ratio <= limit and slower[0] <= limit:
         return Objective("p99_drift", measured, ratio, limit, "ratio")
-    first, last = (h.quantile_ns(0.99) / 1e6 for h in f.quarters)
-    reason = f"p99 rose from {first:.2f} ms in the first quarter to {last:.2f} ms in the last (x {ratio:.2f}, limit {limit:g})"
+    if ratio <= limit:  # a class that is slower as a whole, behind one whose p99 is larger anyway
+        ratio, name = slower
+        whose, both = f"p99 of class {name}", (f.quarters.first[name], f.quarters.last[name])
+    first, last = (h.quantile_ns(0.99) / 1e6 for h in both)
+    reason = f"{whose} rose from {first:.2f} ms in the first quarter to {last:.2f} ms in the last (x {ratio:.2f}, limit {limit:g})"
     return Objective("p99_drift", measured, ratio, limit, "ratio", Word.FAIL, reason, f.elapsed_s * 0.75)
+
+
+def _slower_classes(f: RunFacts) -> list[tuple[float, str]]:
+    """Return by how much each class got slower: p50 and p99 alike, so that its few slowest requests alone decide nothing."""
+    return [
+        (min(last.quantile_ns(q) / first.quantile_ns(q) for q in (0.5, 0.99)), name)
+        for name, first, last in (f.quarters.classes() if f.quarters else ())
+        if min(first.count, last.count) >= _LEAST_OF_CLASS and first.quantile_ns(0.5)
+    ]
 
 
 def _growth(
@@ -109,10 +125,10 @@ def rss_growth(f: RunFacts) -> Objective | NotJudged:
     """Judge that the proxy's memory does not grow."""
 
     def measure(t: Trend) -> tuple[float, str]:
-        share = t.slope_per_h / t.first if t.first else 0.0
+        share = t.lasting_per_h / t.first if t.first else 0.0
         return (
             share,
-            f"the proxy's memory grew by {share:.1%} ({_number('rss_bytes', t.slope_per_h)}) per hour",
+            f"the proxy's memory grew by {share:.1%} ({_number('rss_bytes', t.lasting_per_h)}) per hour",
         )
 
     return _growth(f, "rss_bytes", "rss_growth", f.objectives.rss_growth_per_h, measure)
@@ -120,9 +136,23 @@ def rss_growth(f: RunFacts) -> Objective | NotJudged:
 
 def fds_growth(f: RunFacts) -> Objective | NotJudged:
     """Judge that the proxy's open files do not grow."""
-    return _growth(
+    hourly = _growth(
         *(f, "fds", "fds_growth", f.objectives.fds_growth_per_h),
-        measure=lambda t: (t.slope_per_h, f"the proxy's open files grew by {t.slope_per_h:.1f} per hour"),
+        measure=lambda t: (t.lasting_per_h, f"the proxy's open files grew by {t.lasting_per_h:.1f} per hour"),
+    )
+    if isinstance(hourly, NotJudged) or not hourly.ok:
+        return hourly
+    trend, limit = trends(f)["fds"], f.objectives.fds_growth_per_reload
+    reloads = sum(x.outcome is FaultOutcome.VERIFIED and f.is_transition(x.kind) for x in f.faults)
+    each = None if trend is None else trend.slope_per_reload
+    if trend is None or each is None or reloads < _LEAST_RELOADS or not trend.grows or each <= limit:
+        return hourly
+    reason = (
+        f"the proxy's open files grew by {each:.1f} per reload or rotation (limit {limit:g}), "
+        f"{trend.lasting_per_h:.1f} per hour; from {trend.first:.0f} to {trend.last:.0f}"
+    )
+    return Objective(
+        "fds_growth", "growth per reload or rotation", each, limit, "per_reload", Word.FAIL, reason
     )
 
 
@@ -130,7 +160,7 @@ def processes_growth(f: RunFacts) -> Objective | NotJudged:
     """Judge that the proxy's processes do not pile up."""
     return _growth(
         *(f, "processes", "processes_growth", f.objectives.processes_growth_per_h),
-        measure=lambda t: (t.slope_per_h, f"the proxy's processes grew by {t.slope_per_h:.1f} per hour"),
+        measure=lambda t: (t.lasting_per_h, f"the proxy's processes grew by {t.lasting_per_h:.1f} per hour"),
     )
 
 

@@ -19,9 +19,13 @@ from soak.measure.ledger import Slots, broken_identities
 from soak.model import CertificateRecord, ConnectionStats, Outcome, Phase, Scope, Sighting, Unwell, Vital
 from soak.plan import ClassObjectivesPlan, ObjectivesPlan, Plan, SelfPlan
 from soak.store import SlotTotals, StoreReader
-from soak.store.schema import ROLLUP_S
+from soak.verdict.aftermath import Late, late_of
+from soak.verdict.balance import balanced_classes
+from soak.verdict.happenings import Happenings, bereft, happenings_of
 from soak.verdict.origins import OriginFacts, origin_facts
+from soak.verdict.quarters import Quarters, quarters_of
 from soak.verdict.recovery import RecoveryTracker, TrafficRecovery
+from soak.verdict.stalls import Steady, steady_of
 from soak.verdict.starving import starved
 
 Key = tuple[str, int]
@@ -29,8 +33,9 @@ Key = tuple[str, int]
 Histograms = tuple[Histogram, Histogram, Histogram, Histogram]
 """Latency, service time, lag, time of handshakes."""
 _RECOVERY_TIMEOUT_S = 30.0
-_LEAST_QUARTER_S = 10
 _MOST_SENTENCES = 10
+MISMATCHES = (Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH)
+"""Answers that are wrong whatever soak or its host went through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +105,22 @@ class RunFacts:
     failures: Mapping[Key, Counter[Outcome]]
     excused_failures: Mapping[Key, Counter[Outcome]]
     firsts: Mapping[tuple[str, int, Outcome], FirstFailure]
-    """First failure by class, scope and outcome, unwell seconds left out."""
+    """First failure by class, scope and outcome; of what is not a mismatch, unwell seconds left out."""
     class_limits: Mapping[str, ClassObjectivesPlan]
     """Objectives of single classes, from the plan."""
     in_flight: Mapping[str, int]
     histograms: Mapping[str, Histograms]
-    quarters: tuple[Histogram, Histogram] | None
+    quarters: Quarters | None
     """Latency in the first and the last quarter of the run; None when it was too short."""
+    steady: Steady
+    """What the steady seconds were like."""
     connections: ConnectionStats
     worker: SelfTotals
     unwell: Sequence[Unwell]
     starved: Stretches
     """Seconds in which the host starved the lab, whether they are excused or not."""
+    excusable: Stretches
+    """Seconds that are set apart only when the run fails with them: the lab was starved, or had lost a backend."""
     stretches: Stretches
     sightings: Sequence[Sighting]
     certificates: Sequence[CertificateRecord]
@@ -126,6 +135,11 @@ class RunFacts:
     violations: Sequence[str]
     counters: Mapping[str, int] = field(default_factory=dict)
     origins: OriginFacts = field(default_factory=OriginFacts)
+    late: Mapping[int, Late] = field(default_factory=dict)
+    """By fault id: requests after recovery and before the revert."""
+    balanced: frozenset[str] = frozenset()
+    """Traffic classes whose requests are spread over all backends."""
+    happened: Happenings = field(default_factory=Happenings)
 
     def is_transition(self, kind: str) -> bool:
         """Whether a fault kind is a change without a revert."""
@@ -157,19 +171,17 @@ def gather(
     objectives: ObjectivesPlan | None = None,
     *,
     live: bool = False,
-    excuse_starved: bool = False,
+    excuse: bool = False,
 ) -> RunFacts:
     """Read a run. ``objectives`` replaces those of its plan. Raises ``StoreError`` or ``sqlite3.Error`` on a bad file.
 
-    ``excuse_starved`` sets seconds in which the host starved the lab apart, as those in which soak was unwell.
+    ``excuse`` sets the ``excusable`` seconds apart, as those in which soak was unwell.
     """
     with reader.snapshot():
-        return _gather(reader, objectives, live=live, excuse_starved=excuse_starved)
+        return _gather(reader, objectives, live=live, excuse=excuse)
 
 
-def _gather(
-    reader: StoreReader, objectives: ObjectivesPlan | None, *, live: bool, excuse_starved: bool
-) -> RunFacts:
+def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: bool, excuse: bool) -> RunFacts:
     stored = reader.meta("plan")
     plan = None if stored is None else Plan.model_validate(stored)
     run, ended = reader.meta("run", {}), reader.meta("ended")
@@ -177,16 +189,25 @@ def _gather(
     traffic_end_s = float(0 if newest is None else newest + 1)
     length_s = float(run.get("length_s") or (plan.length if plan else traffic_end_s))
     elapsed_s = min(float(ended["at_s"]) if ended else traffic_end_s, length_s)
-    hungry = starved(reader)
-    unwell = sorted([*reader.unwell(), *(hungry if excuse_starved else [])], key=lambda u: u.from_s)
+    happened, hungry = happenings_of(reader), starved(reader)
+    troubles = [*hungry, *bereft(happened, traffic_end_s)]
+    unwell = sorted([*reader.unwell(), *(troubles if excuse else [])], key=lambda u: u.from_s)
     stretches = stretches_of(unwell)
+    wanted = objectives or (plan.objectives if plan else ObjectivesPlan())
     faults, shapes = list(reader.faults()), reader.meta("fault_shapes", {})
     timeout_s = plan.chaos.recovery_timeout if plan else _RECOVERY_TIMEOUT_S
     failures, excused, firsts = _failures(reader, stretches)
+    scopes = {s.id: s for s in reader.scopes()}
+    recoveries = judge_recoveries(
+        reader,
+        {f.id: edges_of(f, transition=shapes.get(f.kind) == FaultShape.TRANSITION) for f in faults},
+        stretches,
+        timeout_s,
+    )
     violations, in_flight = _identities(reader)
     return RunFacts(
         run=run,
-        objectives=objectives or (plan.objectives if plan else ObjectivesPlan()),
+        objectives=wanted,
         self_limits=plan.self_limits if plan else SelfPlan(),
         recovery_timeout_s=timeout_s,
         length_s=length_s,
@@ -194,7 +215,7 @@ def _gather(
         traffic_end_s=traffic_end_s,
         ended=ended,
         live=live,
-        scopes={s.id: s for s in reader.scopes()},
+        scopes=scopes,
         faults=faults,
         shapes=shapes,
         totals=reader.totals(),
@@ -205,26 +226,32 @@ def _gather(
         class_limits={c.name: c.objectives for c in plan.traffic.classes} if plan else {},
         in_flight=in_flight,
         histograms=reader.histograms(),
-        quarters=_quarters(reader, elapsed_s),
+        quarters=quarters_of(reader, elapsed_s, stretches.ranges),
+        steady=steady_of(
+            reader,
+            stretches,
+            until_s=elapsed_s,
+            limit_s=wanted.steady_p99,
+            streaming={c.name for c in plan.traffic.classes if c.streaming} if plan else (),
+        ),
         connections=reader.connections(),
         worker=_worker(reader),
         unwell=unwell,
         starved=stretches_of(hungry),
+        excusable=stretches_of(troubles),
         stretches=stretches,
         sightings=list(reader.sightings()),
         certificates=list(reader.certificates()),
         vitals=list(reader.vitals("proxy")),
         own_vitals=_own_vitals(reader),
         store_bytes=reader.size_bytes(),
-        recoveries=judge_recoveries(
-            reader,
-            {f.id: edges_of(f, transition=shapes.get(f.kind) == FaultShape.TRANSITION) for f in faults},
-            stretches,
-            timeout_s,
-        ),
+        recoveries=recoveries,
+        late=late_of(reader, faults, recoveries, scopes, stretches),
         violations=violations,
         counters=reader.counters(),
         origins=origin_facts(reader, plan),
+        balanced=balanced_classes(plan),
+        happened=happened,
     )
 
 
@@ -285,7 +312,7 @@ def _failures(
 ]:
     rows: dict[tuple[str, int, Outcome], int] = {}
     for e in reader.evidence(limit=2**31):
-        if not stretches.covers(int(e.request.done_s)):
+        if e.request.outcome in MISMATCHES or not stretches.covers(int(e.request.done_s)):
             rows.setdefault((e.request.traffic, e.request.scope, e.request.outcome), e.id)
     all_failures: dict[Key, Counter[Outcome]] = {}
     excused: dict[Key, Counter[Outcome]] = {}
@@ -293,12 +320,12 @@ def _failures(
     for row in reader.failures():
         key = (row.traffic, row.scope)
         all_failures.setdefault(key, Counter()).update(row.outcomes)
-        if stretches.covers(row.second):
+        apart = stretches.covers(row.second)
+        if apart:
             excused.setdefault(key, Counter()).update(row.outcomes)
-            continue
         for outcome in row.outcomes:
             what = (row.traffic, row.scope, outcome)
-            if what not in firsts:
+            if what not in firsts and (not apart or outcome in MISMATCHES):
                 firsts[what] = FirstFailure(row.second, row.traffic, rows.get(what))
     return all_failures, excused, firsts
 
@@ -336,23 +363,6 @@ def _identities(reader: StoreReader) -> tuple[list[str], dict[str, int]]:
     for (_, name), n in flying.items():
         in_flight[name] += n
     return list(broken.values())[:_MOST_SENTENCES], dict(in_flight)
-
-
-def _quarters(reader: StoreReader, elapsed_s: float) -> tuple[Histogram, Histogram] | None:
-    quarter = int(elapsed_s // 4)
-    if quarter < _LEAST_QUARTER_S:
-        return None
-    first_end, last_start = quarter, int(elapsed_s) - quarter
-    if quarter >= 2 * ROLLUP_S:  # whole spans are read from their roll-ups
-        first_end, last_start = first_end // ROLLUP_S * ROLLUP_S, -(-last_start // ROLLUP_S) * ROLLUP_S
-    return _merged(reader.latencies(0, first_end)), _merged(reader.latencies(last_start, int(elapsed_s)))
-
-
-def _merged(by_class: Mapping[str, Histogram]) -> Histogram:
-    out = Histogram()
-    for h in by_class.values():
-        out.merge(h)
-    return out
 
 
 def _worker(reader: StoreReader) -> SelfTotals:

@@ -10,26 +10,36 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from chaos.model import FaultOutcome, FaultRecord
+from chaos.model import FaultOutcome, FaultRecord, Source
 from soak.model import Sighting, SightKind, SightVia
-from soak.verdict.facts import RunFacts
+from soak.verdict.facts import RunFacts, edges_of
 from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
 
 CERTIFICATE_KINDS = frozenset({"cert-rotate"})
 """Transitions whose effect is a new certificate; that of all others is a new configuration."""
+BAD_KINDS = frozenset({"reload-bad"})
+"""Transitions that the proxy must refuse."""
+_THE_END, _HEAL = "the run is stopping", "the run was told to heal"
+"""Reasons of a skip that say nothing of the plan: the run was over."""
 _MOST_NAMED = 5
 _BLIND_SHARE = 0.5
 """An effect is hidden when soak was unwell for more than this share of the time in which it was to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
+class Timed:
     """How long something took, and the fault that asked for it."""
 
     fault: FaultRecord | None
     took_s: float
     at_s: float
     words: str
+    at_least: bool = False
+    """It took longer than this; by how much is not known."""
+
+    def over(self, limit_s: float) -> bool:
+        """Whether it took too long."""
+        return self.took_s > limit_s or (self.at_least and self.took_s >= limit_s)
 
 
 def effect_s(fault: FaultRecord) -> float | None:
@@ -64,7 +74,7 @@ def hidden(f: RunFacts) -> list[tuple[FaultRecord, str]]:
     for fault in f.faults:
         if _effect_hidden(f, fault):
             out.append((fault, "the effect"))
-        elif not f.is_transition(fault.kind) and _recovery_hidden(f, fault):
+        elif not f.is_transition(fault.kind) and recovery_hidden(f, fault):
             out.append((fault, "the recovery"))
     return out
 
@@ -76,6 +86,8 @@ def _effect_hidden(f: RunFacts, fault: FaultRecord) -> bool:
     """
     if fault.injected_s is None or fault.outcome in (None, FaultOutcome.SKIPPED):
         return False
+    if fault.kind in BAD_KINDS and fault.evidence.get("applied", {}).get("ok") is False:
+        return False  # the proxy said yes to it; no eyes were needed to see that
     limit_s, took_s = f.objectives.effect_within, effect_s(fault)
     verified = fault.outcome is FaultOutcome.VERIFIED
     if verified and (took_s is None or not f.is_transition(fault.kind)):
@@ -87,16 +99,18 @@ def _effect_hidden(f: RunFacts, fault: FaultRecord) -> bool:
     return blind_s > (_BLIND_SHARE * limit_s if fault.outcome is FaultOutcome.FAILED else 0)
 
 
-def _recovery_hidden(f: RunFacts, fault: FaultRecord) -> bool:
-    if fault.injected_s is None or fault.reverted_s is None:
+def recovery_hidden(f: RunFacts, fault: FaultRecord) -> bool:
+    """Whether soak was too unwell to say that traffic recovered in time."""
+    transition = f.is_transition(fault.kind)
+    edges = edges_of(fault, transition=transition)
+    if fault.injected_s is None or (fault.reverted_s is None and not transition):
         return False
     limit_s, took_s = f.objectives.recovery_within, recovery_s(f, fault)
     judged = f.recoveries.get(fault.id)
     if took_s is None:
-        return f.stretches.overlap_s(fault.reverted_s, fault.reverted_s + f.recovery_timeout_s) > 0
+        return f.stretches.overlap_s(edges[-1], edges[-1] + f.recovery_timeout_s) > 0
     if took_s <= limit_s:
         return judged is not None and judged.upper_s is not None and judged.upper_s > limit_s
-    edges = (fault.injected_s, fault.reverted_s)
     return took_s - max(f.stretches.overlap_s(e, e + took_s) for e in edges) <= limit_s
 
 
@@ -129,7 +143,8 @@ def cut_short(f: RunFacts, fault: FaultRecord) -> bool:
 def faults_verified(f: RunFacts) -> Objective | NotJudged:
     """Judge that evidence showed each fault to have done what it should, and to have been undone."""
     ended = [x for x in f.faults if x.outcome not in (None, FaultOutcome.SKIPPED)]
-    if not ended:
+    never = _never_ran(f)
+    if not ended and not never:
         return NotJudged("faults_verified", "no fault ran to its end")
     unseen = {fault.id for fault, _ in hidden(f)}
     cut = {x.id for x in ended if cut_short(f, x)}
@@ -141,6 +156,11 @@ def faults_verified(f: RunFacts) -> Objective | NotJudged:
     if cut:
         measured += f"; {len(cut)} cut short by the end of the run are left out"
     n = len(failed) + len(unclear)
+    if not bad and never:
+        words = "; ".join(
+            f"none of {k} {kind} ran, so nothing is known of it: {why}" for kind, k, why in never
+        )
+        return Objective("faults_verified", measured, n, 0, "faults", Word.INVALID, words)
     if not bad:
         return Objective("faults_verified", measured, n, 0, "faults")
     word = Word.FAIL if failed else Word.INVALID
@@ -152,16 +172,30 @@ def faults_verified(f: RunFacts) -> Objective | NotJudged:
     )
 
 
-def _within(
-    name: str, measured: str, limit_s: float, timed: Sequence[_Timed], none: str
+def _never_ran(f: RunFacts) -> list[tuple[str, int, str]]:
+    """Return the kinds that the plan asked for and of which not one instance ran: how many, and why the first did not."""
+    asked: dict[str, list[FaultRecord]] = {}
+    for x in f.faults:
+        if x.source is Source.SCHEDULE:
+            asked.setdefault(x.kind, []).append(x)
+    return [
+        (kind, len(faults), faults[0].reason)
+        for kind, faults in asked.items()
+        if all(x.outcome is FaultOutcome.SKIPPED for x in faults)
+        and not all(_THE_END in x.reason or _HEAL in x.reason for x in faults)
+    ]
+
+
+def within(
+    name: str, measured: str, limit_s: float, timed: Sequence[Timed], none: str
 ) -> Objective | NotJudged:
     """Judge the longest of some times."""
     if not timed:
         return NotJudged(name, none)
-    worst = max(timed, key=lambda t: t.took_s)
-    if worst.took_s <= limit_s:
+    worst = max(timed, key=lambda t: (t.over(limit_s), t.took_s))
+    if not worst.over(limit_s):
         return Objective(name, measured, worst.took_s, limit_s, "s")
-    over = sum(t.took_s > limit_s for t in timed)
+    over = sum(t.over(limit_s) for t in timed)
     reason = f"{worst.words} (limit {limit_s:g} s; {over} of {len(timed)} over it)"
     fault = None if worst.fault is None else worst.fault.id
     evidence = () if fault is None else (str(fault),)
@@ -170,10 +204,10 @@ def _within(
     )
 
 
-def _effects(f: RunFacts, *, certificates: bool) -> list[_Timed]:
+def _effects(f: RunFacts, *, certificates: bool) -> list[Timed]:
     unseen = {fault.id for fault, _ in hidden(f)}
     return [
-        _Timed(x, took_s, x.injected_s or 0.0, f"{label(x)} took {took_s:.2f} s to take effect")
+        Timed(x, took_s, x.injected_s or 0.0, f"{label(x)} took {took_s:.2f} s to take effect")
         for x in f.faults
         if f.is_transition(x.kind) and (x.kind in CERTIFICATE_KINDS) == certificates and x.id not in unseen
         if (took_s := effect_s(x)) is not None
@@ -183,7 +217,7 @@ def _effects(f: RunFacts, *, certificates: bool) -> list[_Timed]:
 def config_effect(f: RunFacts) -> Objective | NotJudged:
     """Judge how soon traffic showed each new configuration."""
     timed = _effects(f, certificates=False)
-    return _within(
+    return within(
         "config_effect",
         "longest time until traffic showed a new configuration",
         f.objectives.effect_within,
@@ -195,7 +229,7 @@ def config_effect(f: RunFacts) -> Objective | NotJudged:
 def certificate_effect(f: RunFacts) -> Objective | NotJudged:
     """Judge how soon a fresh handshake showed each new certificate."""
     timed = _effects(f, certificates=True)
-    return _within(
+    return within(
         "certificate_effect",
         "longest time until a fresh handshake showed a new certificate",
         f.objectives.effect_within,
@@ -207,7 +241,7 @@ def certificate_effect(f: RunFacts) -> Objective | NotJudged:
 def old_config_gone(f: RunFacts) -> Objective | NotJudged:
     """Judge how long answers of an old configuration were seen after the next one took effect."""
     seen = [s for s in f.sightings if s.kind is SightKind.GENERATION and s.via is SightVia.TRAFFIC]
-    return _within(
+    return within(
         "old_config_gone",
         "longest time that an old configuration still answered",
         f.objectives.drain_within,
@@ -224,7 +258,7 @@ def old_certificate_gone(f: RunFacts) -> Objective | NotJudged:
         for s in f.sightings
         if s.kind is SightKind.SERIAL and s.via is SightVia.PROBE and (s.value in known or not known)
     ]
-    return _within(
+    return within(
         "old_certificate_gone",
         "longest time that fresh handshakes still showed an old certificate",
         f.objectives.drain_within,
@@ -233,7 +267,7 @@ def old_certificate_gone(f: RunFacts) -> Objective | NotJudged:
     )
 
 
-def _leftovers(f: RunFacts, seen: Iterable[Sighting], what: str) -> list[_Timed]:
+def _leftovers(f: RunFacts, seen: Iterable[Sighting], what: str) -> list[Timed]:
     """Return how long each value was seen after the next one had been; unwell time is taken off."""
     out = []
     ordered = sorted(seen, key=lambda s: s.first_s)
@@ -246,7 +280,7 @@ def _leftovers(f: RunFacts, seen: Iterable[Sighting], what: str) -> list[_Timed]
             f"{what} {old.value} was still seen {took_s:.1f} s after {what} {new.value} took effect"
             f" at {clock(new.first_s)}{by}"
         )
-        out.append(_Timed(fault, took_s, new.first_s, words))
+        out.append(Timed(fault, took_s, new.first_s, words))
     return out
 
 
@@ -258,33 +292,10 @@ def _cause(f: RunFacts, at_s: float) -> FaultRecord | None:
     return max(began, key=lambda x: x.injected_s or 0.0, default=None)
 
 
-def recovery(f: RunFacts) -> Objective | NotJudged:
-    """Judge how long traffic was disturbed after a backend went and after it came back."""
-    unseen = {fault.id for fault, _ in hidden(f)}
-    timed = []
-    for x in f.faults:
-        if f.is_transition(x.kind) or x.injected_s is None or x.id in unseen:
-            continue
-        took_s = recovery_s(f, x)
-        if took_s is not None:
-            timed.append(_Timed(x, took_s, x.injected_s, f"{label(x)} disturbed traffic for {took_s:.2f} s"))
-        elif x.reverted_s is not None and f.elapsed_s >= x.reverted_s + f.recovery_timeout_s:
-            words = f"traffic did not recover within {f.recovery_timeout_s:g} s of the revert of {label(x)}"
-            timed.append(_Timed(x, f.recovery_timeout_s, x.injected_s, words))
-    return _within(
-        "recovery",
-        "longest disturbance of traffic after a fault or its revert",
-        f.objectives.recovery_within,
-        timed,
-        "no fault was injected and reverted in this run",
-    )
-
-
 CHECKS: tuple[tuple[str, Callable[[RunFacts], Objective | NotJudged]], ...] = (
     ("faults_verified", faults_verified),
     ("config_effect", config_effect),
     ("certificate_effect", certificate_effect),
     ("old_config_gone", old_config_gone),
     ("old_certificate_gone", old_certificate_gone),
-    ("recovery", recovery),
 )

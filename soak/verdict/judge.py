@@ -47,18 +47,12 @@ class Verdict:
 def judge_run(
     reader: StoreReader, objectives: ObjectivesPlan | None = None, *, live: bool = False
 ) -> tuple[RunFacts, Verdict]:
-    """Read a run and judge it. A proxy that fails on a host that starved it is judged again without those seconds.
-
-    Hunger makes a proxy slow, it makes none hand out another request's answer: ``mismatches`` are never excused by it.
-    """
+    """Read a run and judge it. One that fails is judged again without the seconds in which the lab was starved or broken."""
     facts = gather(reader, objectives, live=live)
     verdict = judge(facts)
-    if verdict.verdict == Word.FAIL and facts.starved.seconds:
-        wrong = [o for o in verdict.objectives if o.name == "mismatches" and not o.ok]
-        facts = gather(reader, objectives, live=live, excuse_starved=True)
-        verdict = judge(
-            facts, [(n, (lambda _: wrong) if wrong and n == "mismatches" else c) for n, c in CHECKS]
-        )
+    if verdict.verdict == Word.FAIL and facts.excusable.seconds:
+        facts = gather(reader, objectives, live=live, excuse=True)
+        verdict = judge(facts)
     return facts, verdict
 
 

@@ -108,6 +108,16 @@ class _Edge:
     """Unwell or unreported seconds lie between the last bad second and the calm ones."""
 
     @property
+    def until_next(self) -> bool:
+        """Whether it went on until the next edge: what ended it is that edge, not the proxy."""
+        return self.bad_seconds > 0 and self.calm == 0 and not self.doubt and math.isfinite(self.next_s)
+
+    @property
+    def settled_s(self) -> float | None:
+        """When the seconds that show it to be over had passed."""
+        return float(self.calm_s + CALM_S) if self.settled and self.calm_s is not None else None
+
+    @property
     def upper_s(self) -> float:
         """The longest it may have lasted."""
         if not self.doubt:
@@ -173,6 +183,8 @@ def judge_recovery(
                 "disturbance_s": max(e.end_s - e.at_s, 0.0),
                 "bad_seconds": e.bad_seconds,
                 "relapsed_seconds": e.relapses,
+                "settled_s": e.settled_s,
+                "until_next": e.until_next,
                 "settled": e.settled,
             }
             for e in edges

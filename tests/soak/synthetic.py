@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,8 @@ class SyntheticRun:
     certificates: list[CertificateRecord] = field(default_factory=list)
     vitals: list[Vital] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    beside: Callable[[int], Sequence[Window]] = lambda _: ()
+    """Windows of further classes, by second."""
     origins: dict[str, dict[str, int]] | None = None
     """What the origins counted, by name; None: nobody asked."""
     ended: Mapping[str, Any] | None = None
@@ -222,7 +224,8 @@ class SyntheticRun:
             for scope in self.scopes:
                 w.add_scope(scope)
             for second in range(self.seconds):
-                w.add_report(report(second, self.window(second), evidence=self.evidence.get(second, ())))
+                windows = (self.window(second), *self.beside(second))
+                w.add_report(report(second, *windows, evidence=self.evidence.get(second, ())))
             for put, records in (
                 (w.put_fault, self.faults),
                 (w.add_unwell, self.unwell),

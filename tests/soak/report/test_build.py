@@ -42,7 +42,7 @@ def run() -> SyntheticRun:
     r.see(SightKind.SERIAL, "aa", 0.5, 20.1, SightVia.PROBE)
     r.see(SightKind.SERIAL, "bb", 20.5, 89.0, SightVia.PROBE)
     r.see(SightKind.SERIAL, "bb", 20.3, 89.9, SightVia.TRAFFIC)
-    r.vitals = [Vital(t, "proxy", 10**7, t / 10, 50, 3, 1) for t in range(0, 90, 5)]
+    r.vitals = [Vital(t, "proxy", 10**7, t / 10, 50, 3, int(10 < t < 45)) for t in range(0, 90, 5)]
     return r
 
 

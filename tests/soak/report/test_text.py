@@ -82,7 +82,7 @@ def test_a_passed_run_reads_like_the_design(path):
         "status_5xx",
     ] == table[2]
     assert "-" == table[1][-1]
-    assert "RSS flat · files flat · processes flat · old workers 1" in text
+    assert "RSS flat · files flat · processes flat · old workers 0" in text
     assert "494 µs CPU a request" in text
     assert "p99_drift: the run lasted 1m30s" in text
 

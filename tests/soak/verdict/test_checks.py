@@ -21,6 +21,16 @@ class TestTraffic:
         missed = only_missed(v := verdict(run))
         assert ("fail", "rate_held", 1) == (v.verdict, missed.name, v.exit_code)
         assert "50 of 6050 slots were dropped" in missed.reason
+        assert missed.reason.endswith("; 50 of them in phase steady")
+
+    def test_dropped_slots_are_told_with_the_fault_under_which_most_were(self, verdict):
+        """A reload during which the proxy took nothing."""
+        run = SyntheticRun()
+        run.add_fault(record(1, "reload", 30.0))
+        run.changes[30] = {"scheduled": 150, "dropped": 50}
+        missed = only_missed(verdict(run))
+        assert ("rate_held", 30.0, 1) == (missed.name, missed.at_s, missed.fault)
+        assert missed.reason.endswith("; 50 of them under reload #1 at 30.0s")
 
     def test_missed_slots_are_our_own_fault(self, verdict):
         """The run is invalid, the proxy is not blamed."""
@@ -56,6 +66,22 @@ class TestTraffic:
             missed.evidence,
         )
         assert "first a cut_mid_response of class get at 12.0s in phase steady" in missed.reason
+
+    def test_a_steady_failure_is_told_with_what_came_before(self, verdict):
+        """Ten seconds after a reload an old worker is ended with what it had: traffic had long been steady."""
+        run = SyntheticRun(seconds=600)
+        run.add_fault(record(1, "reload", 100.0))
+        run.fail(110, Outcome.CUT_MID_RESPONSE)
+        missed = only_missed(verdict(run))
+        assert "steady_failures" == missed.name
+        assert "at 1m50s in phase steady, 10 s after reload #1 at 1m40s" in missed.reason
+
+    def test_what_came_long_before_explains_nothing(self, verdict):
+        """Two minutes later nobody would ask the reload."""
+        run = SyntheticRun(seconds=600)
+        run.add_fault(record(1, "reload", 100.0))
+        run.fail(220, Outcome.CUT_MID_RESPONSE)
+        assert only_missed(verdict(run)).reason.endswith("at 3m40s in phase steady")
 
     def test_transition_failures(self, verdict):
         """A reload lost a request."""
@@ -132,6 +158,16 @@ class TestOurselves:
         }
         v = verdict(run)
         assert ("pass", []) == (v.verdict, v.reasons)
+
+    @pytest.mark.parametrize("outcome", [Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH])
+    def test_our_illness_excuses_no_wrong_answer(self, verdict, outcome):
+        """Being late mixes up nothing: the one thing for which such a second is held against the proxy."""
+        run = SyntheticRun(seconds=300)
+        run.unwell = [Unwell(50.2, 51.5, "the event loop stood still for 1.3 s")]
+        run.fail(50, outcome)
+        missed = only_missed(verdict(run))
+        assert ("mismatches", 1, 50.0) == (missed.name, missed.value, missed.at_s)
+        assert f"first a {outcome} of class get at 50.0s" in missed.reason
 
     def test_the_same_failures_in_well_seconds_fail_it(self, verdict):
         """So it is the unwell stretch that excused them."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from soak.model import Vital
-from tests.soak.synthetic import SyntheticRun, histogram, record
+from tests.soak.synthetic import SyntheticRun, histogram, record, window
 from tests.soak.verdict.runs import only_missed
 
 
@@ -57,6 +58,46 @@ class TestDrift:
         missed = only_missed(verdict(run))
         assert "p99_drift" == missed.name
         assert "from 1.00 ms in the first quarter to 1.50 ms in the last (x 1.50, limit 1.2)" in missed.reason
+
+    def test_a_class_that_gets_slower_behind_a_slower_one_is_named(self, verdict):
+        """Full handshakes make the p99 of the whole; what most requests need creeps up unseen behind them."""
+        run = self.run()
+        run.plan = {
+            **run.plan,
+            "traffic": {"classes": [{"name": "get", "share": 0.9}, {"name": "new", "share": 0.1}]},
+        }
+        for s in range(400):
+            run.changes[s] = {"latency": histogram(100, 1.0 + s / 400)}
+        run.beside = lambda s: [window(s, "new", latency=histogram(100, 30.0))]
+        missed = only_missed(verdict(run))
+        assert "p99_drift" == missed.name
+        assert "p99 of class get rose from 1.2" in missed.reason
+
+    @pytest.mark.parametrize("leak", [True, False], ids=["one a reload", "flat"])
+    def test_files_that_grow_by_less_than_the_limit_per_hour_but_with_each_reload(self, verdict, leak):
+        """Twelve an hour pass the limit per hour; one with each reload is a leak."""
+        run = SyntheticRun(seconds=7300)
+        for i in range(1, 24):
+            run.add_fault(record(i, "reload", i * 300.0))
+        run.vitals = [
+            Vital(float(t), "proxy", 10**8, 1.0, 50 + (t // 300 if leak else 0), 3)
+            for t in range(0, 7300, 30)
+        ]
+        v = verdict(run)
+        if not leak:
+            assert "pass" == v.verdict
+            return
+        missed = only_missed(v)
+        assert ("fds_growth", 1.0, 0.5) == (missed.name, missed.value, missed.limit)
+        assert (
+            "the proxy's open files grew by 1.0 per reload or rotation (limit 0.5), 12.0 per hour"
+            in missed.reason
+        )
+
+    def test_memory_that_fills_up_and_stays_is_no_leak(self, verdict):
+        """A heap or a cache on its way to its size: its first half has a slope, its second has none."""
+        run = self.run(grow=lambda t: {"rss_bytes": int(10**8 * (1 + 0.3 * (1 - math.exp(-t / 20))))})
+        assert "pass" == verdict(run).verdict
 
     def test_growth_per_reload_is_told(self, verdict):
         """A leak at each reload."""

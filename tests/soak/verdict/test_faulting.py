@@ -50,6 +50,32 @@ class TestFaults:
         )
         assert "pass" == verdict(run).verdict
 
+    def test_a_kind_of_which_none_ran_proves_nothing(self, verdict):
+        """The plan asked for reloads and got none: a pass would claim what nobody saw."""
+        run = eventful()
+        run.faults = [x for x in run.faults if x.kind != "reload"]
+        for i in (4, 5):
+            skipped = {"outcome": FaultOutcome.SKIPPED, "reason": "it could not begin within 60 s: too busy"}
+            run.faults.append(record(i, "reload", 40.0 + i, injected_s=None, active_s=None, **skipped))
+        missed = only_missed(v := verdict(run))
+        assert ("invalid", "faults_verified") == (v.verdict, missed.name)
+        assert (
+            "none of 2 reload ran, so nothing is known of it: it could not begin within 60 s: too busy"
+            == missed.reason
+        )
+
+    @pytest.mark.parametrize(
+        "reason", ["the run is stopping", "the run was told to heal before anything was touched"]
+    )
+    def test_a_fault_that_the_end_of_the_run_kept_from_running_proves_nothing_either_way(
+        self, verdict, reason
+    ):
+        """Somebody stopped the run as its first reload was due."""
+        run = SyntheticRun(seconds=90)
+        skipped = {"outcome": FaultOutcome.SKIPPED, "reason": reason}
+        run.faults.append(record(1, "reload", 89.0, injected_s=None, active_s=None, **skipped))
+        assert "pass" == verdict(run).verdict
+
     @pytest.mark.parametrize("how", ["fault", "ended"])
     def test_dirty_keeps_the_verdict_and_has_its_own_exit_code(self, verdict, how):
         """A revert failed: exit 4, whatever the verdict."""
@@ -102,7 +128,7 @@ class TestFaults:
         missed = only_missed(verdict(run))
         assert ("recovery", 11.0, 4) == (missed.name, missed.value, missed.fault)
         assert (
-            "backend-down #4 of b1 at 50.0s disturbed traffic for 11.00 s (limit 10 s; 1 of 2 over it)"
+            "backend-down #4 of b1 at 50.0s disturbed traffic for 11.00 s, and lost no request (limit 10 s; 1 of 4 over it)"
             == missed.reason
         )
 
@@ -164,6 +190,20 @@ class TestHidden:
         run.unwell = [Unwell(152.0, 152.0 + unwell_s, "late")]
         missed = only_missed(verdict(run))
         assert (word, name) == (missed.word, missed.name)
+
+    def test_a_broken_configuration_that_was_accepted_is_never_hidden(self, verdict):
+        """The proxy said yes; nobody had to look."""
+        run = SyntheticRun(seconds=2000)
+        took = {
+            "active_s": None,
+            "outcome": FaultOutcome.FAILED,
+            "reason": "the proxy accepted a broken configuration",
+            "evidence": {"applied": {"ok": False}},
+        }
+        run.add_fault(record(1, "reload-bad", 150.0, **took), until_s=165.0)
+        run.unwell = [Unwell(152.0, 160.0, "late")]
+        missed = only_missed(verdict(run))
+        assert (Word.FAIL, "faults_verified") == (missed.word, missed.name)
 
     def test_a_recovery_that_may_have_lasted_longer_is_hidden(self, verdict):
         """Calm was seen only after unwell seconds: between the last failure and them lies too much."""
