@@ -9,6 +9,7 @@ import pytest
 
 from soak import daemon
 from soak.daemon import main, run_foreground
+from soak.ending import Ending
 from soak.errors import EXIT_INVALID, LabError, RunStateError, SoakError, StoreError
 from soak.lab.local import LocalLab
 from soak.liveview import NullView
@@ -120,7 +121,7 @@ def test_a_store_that_cannot_be_judged_never_hides_why(tmp_path, monkeypatch, of
         daemon_ending.give_up(SoakError("no space left"))
 
     daemon_ending: Any = None
-    ending_of = daemon.Ending.__init__
+    ending_of = Ending.__init__
 
     def remember(ending: Any, *arguments: Any) -> None:
         nonlocal daemon_ending
@@ -130,7 +131,7 @@ def test_a_store_that_cannot_be_judged_never_hides_why(tmp_path, monkeypatch, of
     def unreadable(_: object) -> None:
         raise StoreError("run.db cannot be read")
 
-    monkeypatch.setattr(daemon.Ending, "__init__", remember)
+    monkeypatch.setattr(Ending, "__init__", remember)
     monkeypatch.setattr(RunChaos, "begin", begin)
     monkeypatch.setattr(daemon, "StoreReader", unreadable)
     with pytest.raises(SoakError, match="no space left") as told:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -53,7 +53,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path) -> Iterator[Desk]:
+async def desk(tmp_path) -> AsyncIterator[Desk]:
     desk = Desk(tmp_path)
     yield desk
     desk.chaos.close()

@@ -7,6 +7,7 @@ import json
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +34,16 @@ def run(tmp_path: Path) -> RunDir:
 
 def facts(url: str) -> Facts:
     return Facts("r", 1, "t", "1", "https://x", url)
+
+
+def noting(urls: list[str]) -> Callable[[str], Facts]:
+    """Return a description that keeps the address which it is given."""
+
+    def describe(url: str) -> Facts:
+        urls.append(url)
+        return facts(url)
+
+    return describe
 
 
 def doors(run: RunDir, ended: asyncio.Future[int], port: int = 0) -> RunDoors:
@@ -63,7 +74,7 @@ async def test_both_doors_are_open_and_other_tools_find_them(run):
     """Metrics, problems and the socket answer; live.json names the address and the start of the run."""
     opened = doors(run, asyncio.get_running_loop().create_future())
     described: list[str] = []
-    await opened.open(lambda url: facts(described.append(url) or url))
+    await opened.open(noting(described))
     try:
         live = json.loads(run.live.read_text())
         assert (described, 5) == ([live["http_url"]], live["t0_ns"])
@@ -99,7 +110,7 @@ async def test_a_socket_that_is_taken_closes_the_pages_again(run):
     second = doors(run, asyncio.get_running_loop().create_future())
     urls: list[str] = []
     with pytest.raises(RunStateError, match="already listens"):
-        await second.open(lambda url: facts(urls.append(url) or url))
+        await second.open(noting(urls))
     await second.close()
     port = int(urls[0].rpartition(":")[2])
     with socket.socket() as probe:
