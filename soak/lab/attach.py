@@ -7,15 +7,16 @@ Wires its parts and owns the lifecycle. What soak changes is the proxy's configu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from certs.authority import Authority
 from chaos.model import Evidence
 from chaos.target import Backends, Identity, TargetError
-from soak.clock import Clock, SystemClock
+from soak.clock import Clock
 from soak.errors import LabError
+from soak.lab.assembled import AssembledLab, there
 from soak.lab.attached import Thing
 from soak.lab.attachedbackends import AttachedBackends
 from soak.lab.attachedcontainer import AttachedContainer
@@ -25,43 +26,29 @@ from soak.lab.attachedproxy import AttachedProxy, give_back
 from soak.lab.attachments import PROXY, Attachments, attachments_of, topology_of, until_all_run
 from soak.lab.attachstate import Borrowed, originals_of, write_borrowed
 from soak.lab.base import OnEvent
-from soak.lab.configured import ProxySetup
 from soak.lab.counted import Counted
-from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
-from soak.lab.topology import ProxyAddress
+from soak.lab.topology import Topology
 from soak.model import Vital
 from soak.plan import Plan
-from soak.proxies.base import SERVER_NAME, BackendAddress, supported_by
-from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
 
 _TEND_PERIOD_S = 2.0
 
 
-class AttachLab(AttachedFaults, HasBackends, HasProxy):
+class AttachLab(AttachedFaults, AssembledLab):
     """One run's system under test, which belongs to somebody else."""
-
-    server_name = SERVER_NAME
-    """Host header and SNI of the proxied site."""
 
     def __init__(
         self, run: RunDir, plan: Plan, *, on_event: OnEvent, clock: Clock | None = None, routes: int = 0
     ) -> None:
         """Read the plan; nothing is looked for yet. Raises ``PlanError``."""
         assert plan.lab.attach is not None
-        self._run = run
-        self._plan = plan
+        super().__init__(run, plan, on_event=on_event, clock=clock, routes=routes)
         self._where = plan.lab.attach
-        self._on_event = on_event
-        self._routes = routes
-        self._clock = clock or SystemClock()
-        self._adapter = adapter_of(plan.proxy)
         self._topology = topology_of(self._where)
         self._originals = originals_of(run)
         self._counted: Counted | None = None
-        self.proxy_version = ""
-        """Version of the proxy, known from ``start`` on."""
         self._attachments: Attachments | None = None
         self._backends: AttachedBackends | None = None
         self._started_proxy: AttachedProxy | None = None
@@ -101,21 +88,6 @@ class AttachLab(AttachedFaults, HasBackends, HasProxy):
         finally:
             self._attachments.close()
 
-    @property
-    def proxy_address(self) -> ProxyAddress:
-        """Where clients reach the proxy."""
-        return self._topology.proxy
-
-    @property
-    def backend_addresses(self) -> Sequence[BackendAddress]:
-        """Where the origins listen."""
-        return self._topology.backends
-
-    @property
-    def ca_file(self) -> Path:
-        """Root certificate of the run, for clients."""
-        return self._proxy.ca_file
-
     async def vitals(self, at_s: float) -> list[Vital]:
         """Look at the proxy with all its processes, and at each origin. ``at_s`` is stamped on the result."""
         attachments = self._attached
@@ -132,41 +104,29 @@ class AttachLab(AttachedFaults, HasBackends, HasProxy):
             )
         return self._counted.since_start(name)
 
-    # chaos.target.Target
-
-    def supports(self, capability: str) -> bool:
-        """Whether the lab and its proxy can do this."""
-        return capability in self._where.abilities | supported_by(self._adapter)
-
-    def backend_names(self) -> Sequence[str]:
-        """Return the names, in order."""
-        return tuple(address.name for address in self._topology.backends)
-
     # inside
 
-    def _backend_part(self) -> Backends:
-        return self._origins
+    @property
+    def _places(self) -> Topology:
+        return self._topology
 
-    def _proxy_part(self) -> CertifiedProxy:
+    @property
+    def _able(self) -> frozenset[str]:
+        return self._where.abilities
+
+    def _backend_part(self) -> Backends:
+        return there(self._backends)
+
+    def _proxy_part(self) -> AttachedProxy:
         return self._proxy
 
     @property
     def _attached(self) -> Attachments:
-        if self._attachments is None:
-            raise LabError("the lab is not started; await start() first")
-        return self._attachments
+        return there(self._attachments)
 
     @property
     def _proxy(self) -> AttachedProxy:
-        if self._started_proxy is None:
-            raise LabError("the lab is not started; await start() first")
-        return self._started_proxy
-
-    @property
-    def _origins(self) -> AttachedBackends:
-        if self._backends is None:
-            raise LabError("the lab is not started; await start() first")
-        return self._backends
+        return there(self._started_proxy)
 
     async def _start(self) -> None:
         self._run.lab.mkdir(parents=True, exist_ok=True)
@@ -182,20 +142,8 @@ class AttachLab(AttachedFaults, HasBackends, HasProxy):
         self._backends = AttachedBackends(
             found.backends, self._topology.backends, self._clock, start_timeout_s=timeout_s
         )
-        setup = ProxySetup(
-            self._run,
-            self._plan.proxy,
-            self._topology,
-            self._clock,
-            self._adapter,
-            binary,
-            authority,
-            timeout_s,
-            self.proxy_version,
-            self._routes,
-        )
         self._started_proxy = AttachedProxy(
-            setup, self._where.proxy, thing=found.proxy, originals=self._originals
+            self._setup(binary, authority), self._where.proxy, thing=found.proxy, originals=self._originals
         )
         await self._started_proxy.start()
         if self._counted is not None:

@@ -7,20 +7,20 @@ proxy at a published port. Satisfies ``soak.lab.base.Lab``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from certs.authority import Authority
 from chaos.model import Evidence
 from chaos.target import Backends, Identity
-from soak.clock import Clock, SystemClock
+from soak.clock import Clock
 from soak.errors import LabError
+from soak.lab.assembled import AssembledLab, there
 from soak.lab.attached import Role
 from soak.lab.base import OnEvent
-from soak.lab.configured import ProxySetup
 from soak.lab.containerfaults import ABILITIES
 from soak.lab.containers import ContainerSpec, Network
 from soak.lab.containervitals import look_at_container
@@ -31,8 +31,7 @@ from soak.lab.dockerwatch import PROXY, DockerWatch
 from soak.lab.engine import Engine
 from soak.lab.equipment import equipped
 from soak.lab.oneoff import stand_in
-from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
-from soak.lab.topology import LOOPBACK, ProxyAddress, Topology
+from soak.lab.topology import LOOPBACK, Topology
 from soak.labplan import DockerLabPlan
 from soak.model import Vital
 from soak.plan import Plan
@@ -43,9 +42,7 @@ from soak.proxies.base import (
     ProxyAdapter,
     RunsInContainer,
     abilities_of,
-    supported_by,
 )
-from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
 
@@ -57,29 +54,17 @@ _PROXY_HOST, _FIRST_ORIGIN = 5, 10
 _OPEN_FILES = 20_000
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - compared with what a plan may say, bound nowhere
 
-T = TypeVar("T")
 
-
-class DockerLab(HasBackends, HasProxy):
+class DockerLab(AssembledLab):
     """One run's system under test, in containers."""
-
-    server_name = SERVER_NAME
-    """Host header and SNI of the proxied site."""
 
     def __init__(
         self, run: RunDir, plan: Plan, *, on_event: OnEvent, clock: Clock | None = None, routes: int = 0
     ) -> None:
         """Read the plan; nothing is asked or made yet. Raises ``PlanError``, and ``LabError`` for a proxy without an image."""
-        self._run = run
-        self._plan = plan
+        super().__init__(run, plan, on_event=on_event, clock=clock, routes=routes)
         self._where = plan.lab.docker or DockerLabPlan()
-        self._on_event = on_event
-        self._routes = routes
-        self._clock = clock or SystemClock()
-        self._adapter = adapter_of(plan.proxy)
         self._facts = facts_of(self._adapter, self._where)
-        self.proxy_version = ""
-        """Version of the proxy, known from ``start`` on."""
         self._engine: Engine | None = None
         self._topology: Topology | None = None
         self._origins: DockerOrigins | None = None
@@ -113,21 +98,6 @@ class DockerLab(HasBackends, HasProxy):
         self._engine.close()
         return evidence
 
-    @property
-    def proxy_address(self) -> ProxyAddress:
-        """Where clients reach the proxy."""
-        return self._places.proxy
-
-    @property
-    def backend_addresses(self) -> Sequence[BackendAddress]:
-        """Where the origins listen, in the lab's own network."""
-        return self._places.backends
-
-    @property
-    def ca_file(self) -> Path:
-        """Root certificate of the run, for clients."""
-        return self._proxy.ca_file
-
     async def vitals(self, at_s: float) -> list[Vital]:
         """Look at the proxy's container and at each origin's. ``at_s`` is stamped on the result."""
         looks = [look_at_container(self._door, self._proxy.container, PROXY, at_s, self._adapter)]
@@ -146,10 +116,6 @@ class DockerLab(HasBackends, HasProxy):
         return self._backends.stats(name)
 
     # chaos.target.Target
-
-    def supports(self, capability: str) -> bool:
-        """Whether the lab and its proxy can do this."""
-        return capability in _OF_LAB | supported_by(self._adapter)
 
     async def backend_networks(self, name: str) -> Mapping[str, Any]:
         """Return which networks a backend is on."""
@@ -181,27 +147,31 @@ class DockerLab(HasBackends, HasProxy):
 
     # inside
 
+    @property
+    def _places(self) -> Topology:
+        return there(self._topology)
+
+    @property
+    def _able(self) -> frozenset[str]:
+        return _OF_LAB
+
     def _backend_part(self) -> Backends:
         return self._backends
 
-    def _proxy_part(self) -> CertifiedProxy:
+    def _proxy_part(self) -> DockerProxy:
         return self._proxy
 
     @property
     def _door(self) -> Engine:
-        return _there(self._engine)
-
-    @property
-    def _places(self) -> Topology:
-        return _there(self._topology)
+        return there(self._engine)
 
     @property
     def _backends(self) -> DockerOrigins:
-        return _there(self._origins)
+        return there(self._origins)
 
     @property
     def _proxy(self) -> DockerProxy:
-        return _there(self._started_proxy)
+        return there(self._started_proxy)
 
     async def _start(self) -> None:
         engine = self._engine = await Engine.connect(self._where.host)
@@ -289,18 +259,7 @@ class DockerLab(HasBackends, HasProxy):
             memory_bytes=self._where.memory,
             open_files=_OPEN_FILES,
         )
-        setup = ProxySetup(
-            self._run,
-            self._plan.proxy,
-            places,
-            self._clock,
-            self._adapter,
-            Path(self._plan.proxy.binary or self._facts.binary),
-            authority,
-            self._plan.lab.start_timeout,
-            self.proxy_version,
-            self._routes,
-        )
+        setup = self._setup(Path(self._plan.proxy.binary or self._facts.binary), authority)
         return DockerProxy(setup, engine=engine, facts=self._facts, spec=spec)
 
     async def _tend(self) -> None:
@@ -345,9 +304,3 @@ def addressed(wanted: Topology, subnet: str, where: DockerLabPlan) -> Topology:
     published = LOOPBACK if where.publish == _EVERYWHERE else where.publish
     host = published if where.reach == "published" else str(places[_PROXY_HOST])
     return replace(wanted, proxy=replace(wanted.proxy, host=host), backends=origins)
-
-
-def _there(part: T | None) -> T:
-    if part is None:
-        raise LabError("the lab is not started; await start() first")
-    return part

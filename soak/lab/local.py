@@ -6,7 +6,7 @@ Wires its parts and owns the lifecycle; ``backends.py`` and ``proxy.py`` do what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,20 @@ from certs.authority import Authority
 from certs.install import install_pair
 from chaos.model import Evidence
 from chaos.target import Backends
-from soak.clock import Clock, SystemClock
-from soak.errors import LabError
+from soak.clock import Clock
+from soak.lab.assembled import AssembledLab, there
 from soak.lab.backends import ORIGIN_CERTIFICATE, ORIGIN_KEY, LocalBackends
 from soak.lab.base import OnEvent
-from soak.lab.configured import ProxySetup
 from soak.lab.equipment import equipped
-from soak.lab.parts import CertifiedProxy, HasBackends, HasProxy
 from soak.lab.proxy import LocalProxy
 from soak.lab.receiving import ask_to_end
 from soak.lab.state import LabState
 from soak.lab.sweep import release
-from soak.lab.topology import LOOPBACK, ProxyAddress
+from soak.lab.topology import LOOPBACK, Topology
 from soak.lab.vitals import look_at
 from soak.model import Vital
 from soak.plan import Plan
-from soak.proxies.base import SERVER_NAME, BackendAddress, abilities_of, supported_by
-from soak.proxies.catalog import adapter_of
+from soak.proxies.base import SERVER_NAME, abilities_of
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
 
@@ -40,31 +37,18 @@ _REAP_TIMEOUT_S = 2.0
 _OF_LAB = frozenset({"backend_stop", "backend_pause"})
 
 
-class LocalLab(HasBackends, HasProxy):
+class LocalLab(AssembledLab):
     """One run's system under test.
 
     ``on_event`` is called on the event loop. Construct, ``start``, use, ``stop``; a failed ``start`` has already stopped.
     """
 
-    server_name = SERVER_NAME
-    """Host header and SNI of the proxied site."""
-
     def __init__(
         self, run: RunDir, plan: Plan, *, on_event: OnEvent, clock: Clock | None = None, routes: int = 0
     ) -> None:
-        """Find the proxy and choose the ports. Raises ``LabError`` or ``PlanError``; nothing is started or written.
-
-        ``routes`` is how many hosts with a route each the proxy has beside ``server_name``: ``r1.soak.test``, ...
-        """
-        self._run = run
-        self._plan = plan
-        self._on_event = on_event
-        self._routes = routes
-        self._clock = clock or SystemClock()
-        self._adapter = adapter_of(plan.proxy)
+        """Find the proxy and choose the ports. Raises ``LabError`` or ``PlanError``; nothing is started or written."""
+        super().__init__(run, plan, on_event=on_event, clock=clock, routes=routes)
         self.proxy_binary: Path = self._adapter.find_binary(plan.proxy.binary)
-        self.proxy_version = ""
-        """Version of the proxy, known from ``start`` on."""
         self._topology = equipped(
             self._adapter,
             abilities_of(self._adapter, self.proxy_binary),
@@ -113,21 +97,6 @@ class LocalLab(HasBackends, HasProxy):
                 await asyncio.gather(*(child.process.wait() for child in children))
         return evidence
 
-    @property
-    def proxy_address(self) -> ProxyAddress:
-        """Where clients reach the proxy."""
-        return self._topology.proxy
-
-    @property
-    def backend_addresses(self) -> Sequence[BackendAddress]:
-        """Where the origins listen; for people: clients go through the proxy."""
-        return self._topology.backends
-
-    @property
-    def ca_file(self) -> Path:
-        """Root certificate of the run, for clients."""
-        return self._proxy.ca_file
-
     async def vitals(self, at_s: float) -> list[Vital]:
         """Look at the proxy with all its workers, and at each origin. ``at_s`` is stamped on the result."""
         return await look_at([self._proxy.subject(), *self._backends.subjects()], at_s)
@@ -146,25 +115,25 @@ class LocalLab(HasBackends, HasProxy):
         """
         return await self._backends.stats(name)
 
-    # chaos.target.Target
-
-    def supports(self, capability: str) -> bool:
-        """Whether the lab and its proxy can do this."""
-        return capability in _OF_LAB | supported_by(self._adapter)
-
     # inside
+
+    @property
+    def _places(self) -> Topology:
+        return self._topology
+
+    @property
+    def _able(self) -> frozenset[str]:
+        return _OF_LAB
 
     def _backend_part(self) -> Backends:
         return self._backends
 
-    def _proxy_part(self) -> CertifiedProxy:
+    def _proxy_part(self) -> LocalProxy:
         return self._proxy
 
     @property
     def _proxy(self) -> LocalProxy:
-        if self._started_proxy is None:
-            raise LabError("the lab is not started; await start() first")
-        return self._started_proxy
+        return there(self._started_proxy)
 
     async def _start(self) -> None:
         self._run.lab.mkdir(parents=True, exist_ok=True)
@@ -172,18 +141,7 @@ class LocalLab(HasBackends, HasProxy):
         authority = await asyncio.to_thread(Authority.create, self._run.certs)
         if self._topology.proxy.tcp_port:
             await asyncio.to_thread(_certify_origins, authority, self._run.certs)
-        setup = ProxySetup(
-            self._run,
-            self._plan.proxy,
-            self._topology,
-            self._clock,
-            self._adapter,
-            self.proxy_binary,
-            authority,
-            self._plan.lab.start_timeout,
-            self.proxy_version,
-            self._routes,
-        )
+        setup = self._setup(self.proxy_binary, authority)
         self._started_proxy = LocalProxy(setup, self._state, on_event=self._on_event)
         await self._backends.start_all()
         await self._started_proxy.start()
