@@ -270,7 +270,7 @@ OUTSIDE: Mapping[str, Iterable[str]] = {
     "aiohttp": ("soak.web.pages",),
     "apscheduler": ("soak.scheduler",),
     "click": ("soak.cli",),
-    "docker": ("soak.lab.engine",),
+    "docker": ("soak.lab.engine", "soak.lab.enginecalls"),
     "cryptography": ("certs", "soak.load"),
     "httptools": ("soak.lab", "soak.load"),
     "importlib": ("chaos.faults.catalog", "chaos.guardian", "soak.check", "soak.cli", "soak.proxies"),

@@ -1,20 +1,16 @@
-"""The container engine: the one place that imports the docker SDK. Every call runs off the event loop and has a deadline.
+"""What there is to call at a container engine: images, containers, networks; not what they are to a run, labs know that.
 
-Knows containers, networks and images, not what they are to a run: labs do. The engine must be on this host, for containers get
-directories of it. Errors are mapped once (``soak.lab.enginewords``).
+How a call is made is ``soak.lab.enginecalls``; beside it, no other module imports the docker SDK.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException
@@ -30,66 +26,21 @@ from soak.lab.containers import (
     inspected,
     network_of,
 )
+from soak.lab.enginecalls import TIMEOUT_S, EngineCalls, sdk
 from soak.lab.enginewords import (
     ContainerGoneError,
-    EngineAwayError,
     EngineError,
     ImageMissingError,
     image_missing,
-    refused,
-    unreachable,
 )
 from soak.proxies.base import SeenProcess
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
-OLDEST_API = "1.41"
-"""Docker 20.10. An older one has no counters without sampling."""
-_THREADS = 6
-_TIMEOUT_S = 15.0
 _LOG_BYTES = 256 * 1024
 _ALL_LINES = 10_000
 
-T = TypeVar("T")
 
-
-def engine_host(configured: str | None) -> str:
-    """Return where the engine is: as configured (a URL, or the path of a socket), ``DOCKER_HOST``, or the usual socket."""
-    host = configured or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
-    return host if "://" in host else f"unix://{Path(host).expanduser().absolute()}"
-
-
-class Engine:
+class Engine(EngineCalls):
     """One container engine. ``connect``, use, ``close``."""
-
-    def __init__(self, host: str | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
-        self.host = engine_host(host)
-        self.version = ""
-        """Version of the engine, known once connected."""
-        self._timeout_s = timeout_s
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine")
-        self._connected: Any = None
-        self._api = OLDEST_API
-
-    @classmethod
-    async def connect(cls, host: str | None = None, *, timeout_s: float = _TIMEOUT_S) -> Self:
-        """Reach the engine and look whether it is young enough. Raises ``EngineError``."""
-        engine = cls(host, timeout_s=timeout_s)
-        try:
-            await engine._open()
-        except BaseException:
-            engine.close()
-            raise
-        return engine
-
-    def close(self) -> None:
-        """Let go of the connection. Idempotent; calls under way end at their own deadline."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._connected is not None:
-            self._connected.close()
-
-    async def ping(self) -> None:
-        """Raise ``EngineAwayError`` unless the engine answers."""
-        await self._call("ping", self._client.ping)
 
     # images
 
@@ -157,7 +108,7 @@ class Engine:
             for row in found
         )
 
-    async def exec(self, container: str, argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> Ran:
+    async def exec(self, container: str, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Ran:
         """Run a command inside and return how it ended and what it said. Raises ``EngineAwayError`` when it takes too long."""
 
         def run() -> Ran:
@@ -219,7 +170,7 @@ class Engine:
         def copy() -> None:
             # A client of its own: this connection stays open. When the engine goes, the file ends here.
             with suppress(DockerException, OSError), path.open("ab", buffering=0) as file:
-                client = _sdk(self.host, self._api, None)
+                client = sdk(self.host, self._api, None)
                 with suppress(DockerException, OSError):
                     for piece in client.logs(container, stream=True, follow=True):
                         file.write(piece)
@@ -298,70 +249,12 @@ class Engine:
 
     # inside
 
-    @property
-    def _client(self) -> Any:
-        if self._connected is None:
-            raise EngineError("the engine is not connected; await Engine.connect() first")
-        return self._connected
-
-    async def _open(self) -> None:
-        def connect() -> tuple[Any, dict[str, Any]]:
-            _knock(self.host, self._timeout_s)
-            # Not version="auto": that asks in the constructor, and leaves its socket open when the answer is none.
-            asker = _sdk(self.host, OLDEST_API, self._timeout_s)
-            try:
-                about = dict(asker.version(api_version=False))
-            finally:
-                asker.close()
-            return _sdk(self.host, str(about["ApiVersion"]), self._timeout_s), about
-
-        self._connected, about = await self._call("connect", connect)
-        self.version = str(about["Version"])
-        self._api = str(about["ApiVersion"])
-        if tuple(map(int, self._api.split("."))) < tuple(map(int, OLDEST_API.split("."))):
-            raise EngineError(
-                f"the engine at {self.host} is {self.version} with API {self._api}; "
-                f"soak needs API {OLDEST_API} (Docker 20.10) or newer"
-            )
-
     async def _unless(self, container: str, state: str, verb: str, act: Callable[[], object]) -> None:
         try:
             await self._call(f"{verb} {_short(container)}", act)
         except EngineError:
             if (await self.inspect(container)).state != state:
                 raise
-
-    async def _call(self, what: str, act: Callable[[], T], timeout_s: float | None = None) -> T:
-        """Run a call of the SDK in a thread, with a deadline, and say what went wrong in our words."""
-        limit = timeout_s or self._timeout_s
-        try:
-            async with asyncio.timeout(limit + 1.0):  # the SDK's own deadline comes first and says more
-                return await asyncio.get_running_loop().run_in_executor(self._pool, act)
-        except TimeoutError as error:
-            raise self._late(what, limit) from error
-        except APIError as error:
-            words = str(error.explanation or error)
-            raise refused(error.status_code, words, what, self.host) from error
-        except (DockerException, OSError, ValueError, KeyError) as error:  # requests' errors are OSErrors
-            if "timed out" in str(error).lower():
-                raise self._late(what, limit) from error
-            words = f"{what}: the engine at {self.host} could not be asked: {error}"
-            raise unreachable(error, self.host) or EngineError(words) from error
-
-    def _late(self, what: str, limit_s: float) -> EngineAwayError:
-        return EngineAwayError(f"the engine at {self.host} did not answer '{what}' within {limit_s:g} s")
-
-
-def _knock(host: str, timeout_s: float) -> None:
-    """Raise ``OSError`` unless somebody listens at a Unix socket: the plain reason, which the SDK wraps five times."""
-    if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
-            caller.settimeout(timeout_s)
-            caller.connect(host.removeprefix("unix://"))
-
-
-def _sdk(host: str, api: str, timeout_s: float | None) -> Any:
-    return docker.APIClient(host, version=api, timeout=timeout_s, max_pool_size=_THREADS)
 
 
 def _create(client: Any, spec: ContainerSpec) -> str:

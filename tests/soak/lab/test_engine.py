@@ -1,17 +1,11 @@
 """The engine's door, against a real engine: each call does what it says, and each refusal is a sentence with the fix."""
 
-import os
-import socket
-import threading
-from pathlib import Path
-
 import pytest
 
 from soak.lab.containers import Container, ContainerSpec, Limits
-from soak.lab.engine import DEFAULT_HOST, Engine, engine_host
+from soak.lab.engine import Engine
 from soak.lab.enginewords import (
     ContainerGoneError,
-    EngineAwayError,
     EngineError,
     ImageMissingError,
     NameTakenError,
@@ -182,71 +176,3 @@ async def test_refusals_name_the_value_and_the_fix(engine, images, sleeper):
         await engine.kill("soak-no-such-container")
     await engine.remove("soak-no-such-container")
     assert (await engine.require_image(images.proxy("nginx"))).startswith("sha256:")
-
-
-@pytest.mark.parametrize("kind", ["absent", "refused", "denied", "silent"])
-async def test_an_engine_that_cannot_be_reached_is_one_sentence(tmp_path, kind, monkeypatch):
-    """No socket, nobody behind it, no permission, no answer."""
-    path = tmp_path / "s"
-    listener = socket.socket(socket.AF_UNIX)
-    says = {
-        "absent": "no container engine answers at unix://.*/s; start it",
-        "refused": "no container engine answers",
-        "denied": "no permission for the engine's socket .*/s; join the group",
-        "silent": "did not answer 'connect' within 0.2 s",
-    }[kind]
-    if kind != "absent":
-        listener.bind(str(path))
-    if kind == "silent":
-        listener.listen()
-    if kind == "denied":
-        monkeypatch.setattr(socket.socket, "connect", _denied)
-    with pytest.raises(EngineError, match=says) as caught:
-        await Engine.connect(str(path), timeout_s=0.2)
-    assert isinstance(caught.value, EngineAwayError) is (kind != "denied")
-    listener.close()
-
-
-def _denied(*_args: object) -> None:
-    raise PermissionError(13, "Permission denied")
-
-
-async def test_an_engine_that_is_too_old_is_refused(tmp_path):
-    """The sentence names its version and the oldest that will do."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "s"))
-        listener.listen()
-        server = threading.Thread(target=_answer_as_old, args=(listener,), daemon=True)
-        server.start()
-        with pytest.raises(EngineError, match=r"is 19\.03\.15 with API 1\.40; soak needs API 1\.41"):
-            await Engine.connect(str(tmp_path / "s"))
-        server.join(5)
-
-
-def _answer_as_old(listener: socket.socket) -> None:
-    body = b'{"Version":"19.03.15","ApiVersion":"1.40"}'
-    while True:
-        connection, _ = listener.accept()
-        with connection:
-            if connection.recv(65536):
-                head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-                connection.sendall(head.encode() + body)
-                return
-
-
-def test_the_engine_is_where_the_plan_or_the_environment_says(monkeypatch):
-    """The plan first, then DOCKER_HOST, then the usual socket; a path is a socket."""
-    monkeypatch.delenv("DOCKER_HOST", raising=False)
-    assert DEFAULT_HOST == engine_host(None)
-    assert "unix:///run/other.sock" == engine_host("/run/other.sock")
-    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
-    assert "tcp://127.0.0.1:2375" == engine_host(None)
-    assert f"unix://{Path.cwd()}/x.sock" == engine_host("x.sock")
-
-
-async def test_an_engine_that_was_never_connected_says_so():
-    """Not an attribute error."""
-    engine = Engine(f"unix:///nowhere-{os.getpid()}")
-    with pytest.raises(EngineError, match="not connected"):
-        engine._client.ping()
-    engine.close()
