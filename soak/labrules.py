@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from soak.commandplan import CommandPlan, StopPlan
 from soak.errors import nearest
-from soak.labplan import AttachLabPlan
+from soak.labplan import AttachLabPlan, DockerLabPlan
 from soak.plan import Plan
 from soak.proxies.base import (
     METRICS_PORT,
@@ -36,12 +36,36 @@ def broken_lab_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
             "run it in lab local, or in containers of your own (lab attach)"
         )
         yield _KIND, text
+    if plan.lab.docker is not None and plan.proxy.command is not None:
+        yield from _in_image(plan, plan.lab.docker, plan.proxy.command)
     if (where := plan.lab.attach) is not None:
         yield from _taken_over(adapter)
         yield from _ports(adapter, where)
         yield from _pipe(plan, adapter, where)
         if (command := plan.proxy.command) is not None:
             yield from _of_command(command, contained=where.proxy.pid_file is None)
+
+
+def _in_image(plan: Plan, where: DockerLabPlan, command: CommandPlan) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what a proxy that only the plan knows must be told before it can be run from an image."""
+    if where.proxy_image is None:
+        text = (
+            f"lab.docker.proxy_image is missing: soak knows no image of {plan.proxy.label}; name the one that has it "
+            "(or --proxy-image)"
+        )
+        yield ("lab", "docker"), text
+    yield from _version(command, "lab docker has the proxy in one")
+
+
+def _version(command: CommandPlan, why: str) -> Iterator[tuple[KeyPath, str]]:
+    """Yield a question for the version that would be asked on the wrong side."""
+    version = None if command.version is None else command.version.command
+    if version is not None and version[0] != "@{binary}":
+        text = (
+            f"proxy.command.version: {version[0]!r} would be asked on this host and not in the container, and {why}; "
+            "begin the command with '@{binary}', which is run inside"
+        )
+        yield (*_COMMAND, "version"), text
 
 
 def _taken_over(adapter: ProxyAdapter) -> Iterator[tuple[KeyPath, str]]:
@@ -92,20 +116,8 @@ def _pipe(plan: Plan, adapter: ProxyAdapter, where: AttachLabPlan) -> Iterator[t
 
 def _of_command(command: CommandPlan, *, contained: bool) -> Iterator[tuple[KeyPath, str]]:
     """Yield what a plan says of a proxy that it starts itself, and that is nothing to one that somebody else runs."""
-    reload = None if command.reload is None else command.reload.command
-    if contained and reload is not None:
-        text = (
-            f"proxy.command.reload: {reload[0]!r} would run on this host, and the attached proxy is a container; "
-            "use {signal: HUP} or {watch: true}, or give lab.attach.proxy a pid_file if it is a process"
-        )
-        yield (*_COMMAND, "reload"), text
-    version = None if command.version is None else command.version.command
-    if contained and version is not None and version[0] != "@{binary}":
-        text = (
-            f"proxy.command.version: {version[0]!r} would be asked on this host, and the attached proxy is a container; "
-            "begin the command with '@{binary}', which is run inside"
-        )
-        yield (*_COMMAND, "version"), text
+    if contained:
+        yield from _version(command, "the attached proxy is one")
     if command.pid_file is not None:
         text = (
             f"proxy.command.pid_file: lab attach signals who lab.attach.proxy names (its pid_file, or its labels), not "

@@ -277,7 +277,11 @@ def facts_of(adapter: ProxyAdapter, where: DockerLabPlan) -> ContainerFacts:
             f"{adapter.name} has no image that soak knows; run it in the local lab, or in containers of your own (lab attach)"
         )
     facts = adapter.container
-    return facts if where.proxy_image is None else replace(facts, image=where.proxy_image)
+    if not (image := where.proxy_image or facts.image):
+        raise LabError(
+            f"soak knows no image of {adapter.name}; name the one that has it in lab.docker.proxy_image"
+        )
+    return replace(facts, image=image)
 
 
 def addressed(wanted: Topology, subnet: str, where: DockerLabPlan) -> Topology:

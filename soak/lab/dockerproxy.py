@@ -11,10 +11,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from certs.install import write_atomically
 from chaos.target import Identity, TargetError
+from soak.errors import LabError
+from soak.lab.attached import changed
 from soak.lab.checking import Checked
 from soak.lab.configured import VALIDATE_TIMEOUT_S, ProxySetup, Setting
 from soak.lab.containerfaults import held_back_s, limits_of, loosen, tighten
@@ -24,9 +27,52 @@ from soak.lab.engine import Engine
 from soak.lab.enginewords import EngineError
 from soak.lab.identified import IdentifiedProxy
 from soak.lab.process import tail
-from soak.proxies.base import ContainerFacts, ProxyModel
+from soak.proxies.base import ContainerFacts, NamesMainProcess, ProxyAdapter, ProxyModel
 
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - inside its own network; the engine publishes it on loopback
+
+
+class ProxyContainer(OwnContainer):
+    """The container of a proxy, as this host speaks of it: commands with this host's paths, signals to whom the adapter names."""
+
+    def __init__(self, spec: ContainerSpec, engine: Engine, adapter: ProxyAdapter) -> None:
+        """``spec`` mounts one directory, the proxy's."""
+        super().__init__("proxy", spec, engine)
+        [(self._directory, self._inside)] = spec.binds.items()
+        self._adapter = adapter
+
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """Return a command with the paths that the container sees."""
+        return [word.replace(str(self._directory), self._inside) for word in command]
+
+    async def run(self, command: Sequence[str], *, timeout_s: float) -> Checked:
+        """Run a command in the container."""
+        return await super().run(self.inside(command), timeout_s=timeout_s)
+
+    async def signal(self, identity: Identity, number: Signals) -> None:
+        """Send a signal to its first process, or to the one that the adapter names, by the image's own shell.
+
+        Raises ``TargetError``.
+        """
+        pid = self._main_pid()
+        if pid in (None, 1):
+            await super().signal(identity, number)
+            return
+        if (now := (await self.look()).identity) != dict(identity):
+            raise changed(self.name, identity, now)
+        done = await super().run(
+            ["/bin/sh", "-c", f"kill -{int(number)} {pid}"], timeout_s=VALIDATE_TIMEOUT_S
+        )
+        if done.code != 0:
+            raise TargetError(f"{number.name} could not be sent to pid {pid} of the container: {done.words}")
+
+    def _main_pid(self) -> int | None:
+        if not isinstance(self._adapter, NamesMainProcess):
+            return None
+        try:
+            return self._adapter.main_pid(self._directory)
+        except LabError as error:
+            raise TargetError(str(error)) from error
 
 
 class DockerProxy(IdentifiedProxy):
@@ -40,7 +86,7 @@ class DockerProxy(IdentifiedProxy):
         here = setup.run.lab / "proxy"
         argv = list(setup.adapter.start_command(setup.binary, self._inside))
         whole = replace(spec, argv=argv, directory=str(self._inside.parent), binds={here: facts.directory})
-        self._container = OwnContainer("proxy", whole, engine)
+        self._container = ProxyContainer(whole, engine, setup.adapter)
         super().__init__(setup, self._container)
         self._engine = engine
         self._candidate = self._directory / "candidate"
@@ -113,11 +159,9 @@ class DockerProxy(IdentifiedProxy):
 
     async def _check(self, command: Sequence[str]) -> Checked:
         """Run the validator in the proxy's container, or in one of its image before there is one."""
-        here, there = str(self._directory), str(self._inside)
-        inside = [word.replace(here, there) for word in command]
         if self._identified is not None:
-            return await self._container.run(inside, timeout_s=VALIDATE_TIMEOUT_S)
-        spec = self._container.spec
+            return await self._container.run(command, timeout_s=VALIDATE_TIMEOUT_S)
+        spec, inside = self._container.spec, self._container.inside(command)
         once = replace(spec, name=f"{spec.name}-check", argv=inside, network=None, address=None, ports={})
         try:
             done = await self._engine.run(once, timeout_s=VALIDATE_TIMEOUT_S)

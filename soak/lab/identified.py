@@ -5,7 +5,7 @@ It is asked for a reload only while it is the same one as before: what was start
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
 
@@ -16,6 +16,9 @@ from soak.lab.configured import ConfiguredProxy, ProxySetup
 from soak.lab.errorlog import ErrorLog
 from soak.lab.reloading import CALL_TIMEOUT_S, Said, ask
 from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadKind
+
+_MAIN_PID = 1
+"""Who is told in a container."""
 
 
 class Identified:
@@ -32,6 +35,11 @@ class Identified:
         seen = await self._thing.look()
         self.alive = seen.state is not BackendState.STOPPED and dict(seen.identity) == dict(self.identity)
         return self.alive
+
+    async def run(self, command: Sequence[str]) -> tuple[int | None, str]:
+        """Run a command where it runs; returns its status, None when it could not be run, and what it said."""
+        done = await self._thing.run(command, timeout_s=CALL_TIMEOUT_S)
+        return done.code, done.words
 
     async def signal(self, number: Signals) -> None:
         """Send a signal to its main process. Raises ``IdentityChangedError`` when it is gone or another one."""
@@ -55,7 +63,9 @@ async def ask_for_reload(
     """Ask the proxy for a reload the way its adapter knows; one that is not the same any more is not asked."""
     if not await running.look():
         return Said("gone")
-    context = ReloadContext(directory, int(running.identity.get("pid", 0)), ports, CALL_TIMEOUT_S, kind)
+    pid = int(running.identity.get("pid", _MAIN_PID))
+    run = running.run if "container" in running.identity else None
+    context = ReloadContext(directory, pid, ports, CALL_TIMEOUT_S, kind, run)
     try:
         return await ask(adapter, running, log, clock, context)
     finally:

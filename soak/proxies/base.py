@@ -11,7 +11,7 @@ What only some proxies need is optional: an adapter that has ``reload`` (``Reloa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -126,18 +126,24 @@ class ProxyModel:
     """The last generation that came by a reload of kind ``full``: what a ``routing`` one must not touch may carry it only."""
 
 
+RunInside = Callable[[Sequence[str]], Awaitable[tuple[int | None, str]]]
+"""Takes a command, whose paths may be this host's; returns its status, None when it could not be run, and what it said."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReloadContext:
     """What an adapter knows when it asks the running proxy for a reload. The new files are already in place."""
 
     directory: Path
     pid: int
-    """The process that was started."""
+    """The process that was started; in a container 1."""
     ports: Mapping[str, int]
     timeout_s: float
     """After so many seconds the call is cancelled: what became of it is then for traffic to show."""
     kind: ReloadKind | None = None
     """One of the adapter's ``reload_kinds``; None: the first of them."""
+    run: RunInside | None = None
+    """Runs a command where the proxy runs, when that is a container; None: the proxy runs on this host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from soak.errors import LabError
 from soak.proxies._asking import ask_version, find_binary
 from soak.proxies.base import (
     Capability,
+    ContainerFacts,
     ProcessRole,
     ProxyAdapter,
     ProxyModel,
@@ -43,6 +44,8 @@ _MOST_BYTES = 256 * 1024
 _SAY_TIMEOUT_S = 2.0
 """How long the log may take to say what came of a reload command; traffic judges, so silence is no refusal."""
 _POLL_S = 0.02
+_INSIDE = "/etc/soak/proxy"
+"""Where its files are in a container: what they and the commands say of paths is a placeholder anyway."""
 _PLACE = CommandPlan.model_validate(
     {"start": ["@{binary}"], "files": {"none": "@{https_port} @{certificate}"}}
 )
@@ -61,6 +64,8 @@ class CommandAdapter:
         self.stop_grace_s = plan.stop.grace
         self._binary = binary
         """As the plan names it, then as it was found."""
+        self.container = ContainerFacts("", _INSIDE, binary)
+        """The plan has the image, too: ``lab.docker.proxy_image``."""
 
     def configured(self, plan: ProxyPlan) -> ProxyAdapter:
         """Return the adapter of the proxy that this plan describes."""
@@ -181,7 +186,8 @@ class CallingCommandAdapter(CommandAdapter):
         mark = _size(log)
         detail: dict[str, Any] = {}
         if (command := self._reload_command(context)) is not None:
-            status, said = await _run(command, context.directory)
+            run = context.run or (lambda argv: _run(argv, context.directory))
+            status, said = await run(command)
             detail = {"status": status, "output": said[-_WORDS:]}
             if status != 0:
                 words = said or f"'{' '.join(command)}' ended with status {status} and said nothing"
@@ -230,7 +236,7 @@ def _since(path: Path, mark: int) -> str:
         return ""
 
 
-async def _run(command: Sequence[str], directory: Path) -> tuple[int, str]:
+async def _run(command: Sequence[str], directory: Path) -> tuple[int | None, str]:
     """Run a command where the proxy runs, marked as the lab's by its input; returns its status and what it said."""
     with _input(directory) as marker:
         process = await asyncio.create_subprocess_exec(

@@ -35,17 +35,10 @@ def problems(plan: Plan) -> list[str]:
     ("proxy", "says"),
     [
         (
-            command(reload={"command": ["gateway", "reload"]}),
-            (
-                "proxy.command.reload: 'gateway' would run on this host, and the attached proxy is a container; "
-                "use {signal: HUP} or {watch: true}, or give lab.attach.proxy a pid_file if it is a process"
-            ),
-        ),
-        (
             command(version={"command": ["gateway", "-v"]}),
             (
-                "proxy.command.version: 'gateway' would be asked on this host, and the attached proxy is a container; "
-                "begin the command with '@{binary}', which is run inside"
+                "proxy.command.version: 'gateway' would be asked on this host and not in the container, and the attached "
+                "proxy is one; begin the command with '@{binary}', which is run inside"
             ),
         ),
         (
@@ -72,6 +65,11 @@ def test_what_an_attached_container_would_never_see_is_refused(proxy: dict[str, 
     """One sentence each."""
     ports = {"ports": {"cli": 1, "proxy": 2}} if proxy["kind"] == "varnish" else {}
     assert [says] == problems(attached(proxy, {**CONTAINER, **ports}))
+
+
+def test_a_reload_command_is_for_containers_too():
+    """It is run inside."""
+    assert [] == problems(attached(command(reload={"command": ["gateway", "reload"]})))
 
 
 def test_a_process_of_this_host_may_be_reloaded_and_asked_by_any_command():
@@ -120,14 +118,28 @@ def test_a_byte_pipe_is_where_the_plan_says_and_only_where_the_proxy_has_one():
 @pytest.mark.parametrize("kind", sorted(adapters()))
 def test_a_docker_lab_is_for_proxies_with_an_image(kind: str):
     """Said by the plan, and not only once it has begun."""
-    proxy = command() if kind == "command" else {"kind": kind}
-    found = problems(Plan.model_validate({"proxy": proxy, "lab": {"kind": "docker"}}))
+    proxy, lab = {"kind": kind}, {"kind": "docker", "docker": {}}
+    if kind == "command":
+        proxy, lab["docker"] = command(), {"proxy_image": "mine:1"}
+    found = problems(Plan.model_validate({"proxy": proxy, "lab": lab}))
     if hasattr(adapters()[kind], "container"):
         assert [] == found
     else:
         (text,) = found
         assert text.startswith(f"proxy.kind: {kind} has no image that soak knows, which lab docker needs")
     assert [] == problems(Plan.model_validate({"proxy": proxy}))
+
+
+def test_a_proxy_by_commands_needs_an_image():
+    """Nobody but the plan knows it; its version is asked inside, or not at all."""
+    proxy = command(version={"command": ["gateway", "-v"]})
+    assert [
+        "lab.docker.proxy_image is missing: soak knows no image of command; name the one that has it (or --proxy-image)",
+        (
+            "proxy.command.version: 'gateway' would be asked on this host and not in the container, and lab docker has the "
+            "proxy in one; begin the command with '@{binary}', which is run inside"
+        ),
+    ] == problems(Plan.model_validate({"proxy": proxy, "lab": {"kind": "docker"}}))
 
 
 @pytest.mark.parametrize(

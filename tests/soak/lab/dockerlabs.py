@@ -28,7 +28,8 @@ def lab_of(tmp_path: Path, dockerd: Dockerd, images: Images) -> Start:
 
     @asynccontextmanager
     async def lab_of(proxy: str, events: list[Any] | None = None, **fields: Any) -> AsyncIterator[DockerLab]:
-        where = {"host": dockerd.host, "proxy_image": images.proxy(proxy), "origin_image": images.origin()}
+        image = images.proxy(fields.pop("image", proxy))
+        where = {"host": dockerd.host, "proxy_image": image, "origin_image": images.origin()}
         where |= fields.pop("docker", {})
         plan = Plan.model_validate(
             {

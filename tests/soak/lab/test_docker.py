@@ -13,9 +13,11 @@ from soak.lab.docker import DockerLab, addressed, facts_of
 from soak.lab.topology import choose_topology
 from soak.labplan import DockerLabPlan
 from soak.plan import Plan
+from soak.planfile import load_plan
 from soak.proxies.base import SERVER_NAME
 from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
+from tests.engine.images import PLACES
 from tests.soak.lab.client import fetch
 
 pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
@@ -52,6 +54,38 @@ async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy)
         assert proxy_vital.rss_bytes > 1_000_000
         assert proxy_vital.fds > 0
         assert proxy_vital.detail["roles"]["master"] == 1
+
+
+IN_DIRECTORY = ("-p", "@{directory}/", "-c", "@{config}", "-e", "@{directory}/error.log")
+UNDER_A_SHELL = f"@{{binary}} {' '.join(IN_DIRECTORY)} & wait"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reload": {"command": ["@{binary}", *IN_DIRECTORY, "-s", "reload"]}},
+        {"start": ["/bin/sh", "-c", UNDER_A_SHELL]},
+    ],
+    ids=[
+        "reloaded by a command that is run inside",
+        "signalled by the pid in its file, which is not the first",
+    ],
+)
+async def test_a_proxy_that_only_the_plan_knows_runs_in_an_image_of_its_own(lab_of, changes):
+    """As the conformance suite has it on this host: served, reloaded, a broken configuration refused, a certificate rotated."""
+    known = load_plan(preset="command").proxy.model_dump(mode="json", by_alias=True)["command"]
+    async with lab_of("command", image="nginx", binary=PLACES["nginx"], command={**known, **changes}) as lab:
+        assert lab.proxy_version.count(".") == 2
+        await served(lab, 1)
+        applied = await lab.apply_generation(2)
+        assert applied.ok, applied.reason
+        await served(lab, 2)
+        refused = await lab.apply_broken_config()
+        assert refused.ok, (refused.reason, refused.detail)
+        old = lab.serial()
+        assert old == (await lab.install_certificate(3))["old_serial"]
+        await served(lab, 3)
+        assert (await lab.restore_proxy()).ok
 
 
 async def test_every_fault_of_containers_takes_hold_and_goes_back(lab_of):
