@@ -115,7 +115,7 @@ class Admission:
                     return granted
                 case Refused() as refused:
                     return refused
-                case Wait(until_s, reason):
+                case Wait(until_s=until_s, reason=reason):
                     if now >= deadline_s or (until_s is not None and until_s > deadline_s):
                         return Refused(f"it could not begin within {self._max_defer_s:g} s: {reason}")
                     if reason != told:

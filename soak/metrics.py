@@ -169,8 +169,9 @@ class Metrics(Collector):
             self._add("soak_fault_injections_total", 1, where)
             started = self._started_wall_s + record.injected_s
             self._set("soak_fault_last_start_timestamp_seconds", started, where)
-        (self._active[where].add if self._is_active(record) else self._active[where].discard)(record.id)
-        self._set("soak_fault_active", int(bool(self._active[where])), where)
+        if seen.injected:  # one that never was has no series: its target may be a typo
+            (self._active[where].add if self._is_active(record) else self._active[where].discard)(record.id)
+            self._set("soak_fault_active", int(bool(self._active[where])), where)
         if record.recovery_s is not None and not seen.recovered:
             seen.recovered = True
             self._recoveries.setdefault(record.kind, Histogram()).add(round(record.recovery_s * _NS))

@@ -50,7 +50,11 @@ class Caps:
     evidence: int = 20_000
     evidence_per_scope: int = 500
     """So that one storm does not use up the evidence of every later fault."""
-    events: int = 50_000
+    evidence_in_any_case: int = 10
+    """Of each scope, whatever others have used up: after a day of storms the last fault still has something to show."""
+    events: int = 200_000
+    events_per_name: int = 20_000
+    """So that what comes every second (``probe.failed``, ``soak.unwell``) does not crowd out what comes once."""
     sighted_values: int = 20_000
 
 
@@ -118,7 +122,8 @@ class Applier:
         self._classes: dict[str, int] = dict(db.execute("SELECT name, id FROM classes"))
         self._evidence = dict(db.execute("SELECT scope, count(*) FROM evidence GROUP BY scope"))
         self._evidence_rows = sum(self._evidence.values())
-        self._events: int = db.execute("SELECT count(*) FROM events").fetchone()[0]
+        self._events: dict[str, int] = dict(db.execute("SELECT name, count(*) FROM events GROUP BY name"))
+        self._event_rows = sum(self._events.values())
         self._sighted = {tuple(r) for r in db.execute("SELECT kind, value, via FROM sightings")}
         self._streaming: set[int] = set()
         """Classes whose windows said so: left out of a second's p99 and in flight, as ``soak.measure.facts`` does."""
@@ -259,7 +264,8 @@ class Applier:
 
     def _failed_request(self, worker: int, e: FailedRequest) -> None:
         in_scope = self._evidence.get(e.scope, 0)
-        if self._evidence_rows >= self._caps.evidence or in_scope >= self._caps.evidence_per_scope:
+        used_up = self._evidence_rows >= self._caps.evidence and in_scope >= self._caps.evidence_in_any_case
+        if used_up or in_scope >= self._caps.evidence_per_scope:
             self._count("evidence_dropped")
             return
         self._evidence_rows += 1
@@ -292,10 +298,12 @@ class Applier:
         )
 
     def _event(self, e: Event) -> None:
-        if self._events >= self._caps.events:
+        of_name = self._events.get(e.name, 0)
+        if self._event_rows >= self._caps.events or of_name >= self._caps.events_per_name:
             self._count("events_dropped")
             return
-        self._events += 1
+        self._event_rows += 1
+        self._events[e.name] = of_name + 1
         self._db.execute(
             "INSERT INTO events VALUES(NULL,?,?,?,?)", (e.at_s, e.wall_s, e.name, to_json(dict(e.data)))
         )

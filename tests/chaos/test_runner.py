@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -198,3 +201,31 @@ async def test_a_crash_of_a_submitted_fault_is_told(rig: Rig):
     with pytest.raises(ExceptionGroup):
         await rig.clock.drive(task)
     assert "fault.crashed" in rig.event_names()
+
+
+async def test_a_day_of_faults_leaves_nothing_behind_in_memory(rig: Rig):
+    """A fault every few minutes for a day, and wishes that are skipped: what is kept of each ends with it."""
+
+    async def faults(count: int) -> None:
+        for n in range(count):
+            await rig.run("backend-down" if n % 3 else "reload", 1.0)
+            await rig.run("backend-down", 1.0, target=f"paris-{n}")
+            kept: tuple[list[Any], ...] = (rig.records, rig.events, rig.scopes.log, rig.recovery.edges)
+            for one in (*kept, rig.target.calls):
+                one.clear()
+
+    tracemalloc.start()
+    try:
+        await faults(30)
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        await faults(100)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+    assert rig.runner.active == ()
+    assert grown < 100 * 300, (
+        f"{grown} bytes after 100 faults: a record with its evidence has more than 1,000"
+    )

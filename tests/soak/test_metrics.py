@@ -416,6 +416,27 @@ def test_fault_that_was_skipped_was_never_injected(metrics):
     assert 0 == value(metrics, "soak_fault_injections_total", fault="backend-down", target="b2")
 
 
+def test_a_target_that_there_is_not_makes_no_series(metrics):
+    """A typo in an injection must not be a label for the rest of the day; the skip itself is counted."""
+    before = set(metrics._values["soak_fault_active"])
+    for n in range(50):
+        metrics.observe_fault(
+            FaultRecord(
+                n,
+                "backend-down",
+                f"paris-{n}",
+                Source.INJECT,
+                1.0,
+                outcome=FaultOutcome.SKIPPED,
+                reason="no target",
+            )
+        )
+
+    assert before == set(metrics._values["soak_fault_active"])
+    assert 0 == len(metrics._active)
+    assert 50 == metrics._values["soak_fault_outcomes_total"]["backend-down", "skipped"]
+
+
 def test_dirty_fault_stays_active(metrics):
     """Its revert failed: it is still there, and the gauge says so."""
     metrics.observe_fault(record(injected_s=1.0, outcome=FaultOutcome.DIRTY))
