@@ -27,6 +27,7 @@ from soak.lab.attachments import PROXY, Attachments, attachments_of, topology_of
 from soak.lab.attachstate import Borrowed, originals_of, write_borrowed
 from soak.lab.base import OnEvent
 from soak.lab.counted import Counted
+from soak.lab.equipment import counted_at
 from soak.lab.topology import Topology
 from soak.model import Vital
 from soak.plan import Plan
@@ -46,7 +47,7 @@ class AttachLab(AttachedFaults, AssembledLab):
         assert plan.lab.attach is not None
         super().__init__(run, plan, on_event=on_event, clock=clock, routes=routes)
         self._where = plan.lab.attach
-        self._topology = topology_of(self._where)
+        self._topology = counted_at(topology_of(self._where), self._adapter)
         self._originals = originals_of(run)
         self._counted: Counted | None = None
         self._attachments: Attachments | None = None

@@ -34,7 +34,12 @@ def equipped(
     names = adapter.extra_ports if isinstance(adapter, NeedsPorts) else ()
     metrics = Capability.METRICS in able
     topology = choose_topology(backends, [n for n in names if metrics or n != METRICS_PORT], tcp=tcp)
-    if metrics and isinstance(adapter, HasMetrics):
-        url = adapter.metrics_url(topology.ports, topology.proxy.host)
-        topology = replace(topology, proxy=replace(topology.proxy, metrics_url=url))
-    return topology
+    return counted_at(topology, adapter)
+
+
+def counted_at(topology: Topology, adapter: ProxyAdapter) -> Topology:
+    """Add where the proxy counts for itself, if there is a port for that."""
+    if METRICS_PORT not in topology.ports or not isinstance(adapter, HasMetrics):
+        return topology
+    url = adapter.metrics_url(topology.ports, topology.proxy.host)
+    return replace(topology, proxy=replace(topology.proxy, metrics_url=url))

@@ -27,11 +27,11 @@ def strangers(tmp_path: Path) -> Iterator[Strangers]:
     theirs.end()
 
 
-CALM = """
-    traffic: {response_timeout: 3s}
+LIMITS = """
     objectives: {rate_held: 0.9, stale_reuse: 0.02}
     self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3, max_others: 1}
 """
+CALM = f"{LIMITS}    traffic: {{response_timeout: 3s}}\n"
 
 
 def plan(strangers: Strangers, text: str) -> str:
@@ -65,6 +65,28 @@ def test_a_run_against_what_somebody_else_runs(tmp_path: Path, strangers: Strang
     assert now["b1"] != pids["b1"]
     judged = {one["name"] for one in report["objectives"]}
     assert "duplicates" in judged, report
+
+
+@pytest.mark.timeout(120)
+def test_a_byte_pipe_to_what_somebody_else_runs_carries_load(tmp_path: Path):
+    """TLS from the load engine to origins that were there before the run, across a reload and a rotation."""
+    theirs = Strangers(tmp_path, pipe=True)
+    classes = [{"shape": "tls-reused", "share": 0.5}, {"shape": "l4", "share": 0.5}]
+    theirs.start()
+    try:
+        text = plan(theirs, "length: 90s\nrate: 50\n") + yaml.safe_dump({"traffic": {"classes": classes}})
+        with started(tmp_path / "home", text, calm=LIMITS) as live:
+            live.until_running()
+            for fault in ("reload", "cert-rotate"):
+                done = live.soak("inject", fault)
+                assert 0 == done.returncode, done.stdout + done.stderr
+            live.soak("stop")
+            live.words()
+    finally:
+        theirs.end()
+    load = live.report()["load"]["classes"]["l4"]
+    assert load["ok"] > 20
+    assert {"ok"} == {outcome for outcome, count in load["outcomes"].items() if count}, load
 
 
 @pytest.mark.timeout(120)

@@ -308,6 +308,18 @@ async def test_envoys_listeners_stay_as_they_were_rendered_until_a_full_reload(r
         theirs.end()
 
 
+def test_where_an_attached_proxy_counts_for_itself_is_told(run: RunDir, strangers: Strangers):
+    """For the status and the report; without a port for it there is no such place."""
+    attach = strangers.lab["attach"]
+    proxy = attach["proxy"] | {"ports": {"metrics": 9113}}
+    plan = Plan.model_validate({"lab": strangers.lab | {"attach": attach | {"proxy": proxy}}})
+    urls = [
+        AttachLab(run, one, on_event=lambda _name, _data: None).proxy_address.metrics_url
+        for one in (plan, strangers.plan)
+    ]
+    assert ["http://127.0.0.1:9113/status", ""] == urls
+
+
 def test_a_lab_that_is_not_started_says_so(run: RunDir, strangers: Strangers):
     """No door leads anywhere yet; its addresses are known from the plan."""
     lab = AttachLab(run, strangers.plan, on_event=lambda _name, _data: None)

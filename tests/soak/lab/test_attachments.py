@@ -79,3 +79,19 @@ async def test_every_one_that_is_missing_is_named(run: RunDir, strangers: Strang
     assert "b1 is suspended; let it go on before a run begins" == first
     assert second.startswith("b2 does not run: the pid file ")
     assert second.endswith("start it, or set lab.attach.backends[1].pid_file")
+
+
+async def test_a_backend_without_the_tls_of_a_byte_pipe_is_named(run: RunDir, strangers: Strangers):
+    """It runs and answers, and was started without the port that the plan says."""
+    attach = strangers.lab["attach"]
+    proxy = attach["proxy"] | {"tcp_port": 9}
+    backends = [one | {"tls_port": 9} for one in attach["backends"]]
+    section = strangers.lab | {"attach": attach | {"proxy": proxy, "backends": backends}}
+    where = Plan.model_validate({"lab": section}).lab.attach
+    assert where is not None
+    with pytest.raises(LabError) as caught:
+        await until_all_run(await attachments_of(run, where, SystemClock()), SystemClock(), 0.1)
+    for name, line in zip(("b1", "b2"), str(caught.value).splitlines(), strict=True):
+        assert line.startswith(
+            f"{name} does not speak TLS on 127.0.0.1:9 with {strangers.directory}/origin.pem ("
+        )
