@@ -158,7 +158,8 @@ def faults_verified(f: RunFacts) -> Objective | NotJudged:
     n = len(failed) + len(unclear)
     if not bad and never:
         words = "; ".join(
-            f"none of {k} {kind} ran, so nothing is known of it: {why}" for kind, k, why in never
+            f"{kind} never ran, though it was asked for {k} times, so nothing is known of it: {why}"
+            for kind, k, why in never
         )
         return Objective("faults_verified", measured, n, 0, "faults", Word.INVALID, words)
     if not bad:

@@ -95,7 +95,9 @@ def _first(origins: OriginFacts) -> tuple[str, float | None]:
         return f"; first {data['request']} of class {data['traffic']}, sent at {clock(at_s)}{to}", at_s
     if (counted := origins.counted) is not None:
         data = counted.data
-        words = f"; first at {data['name']}, between {clock(data['since_s'])} and {clock(counted.at_s)}"
+        words = (
+            f"; first at {data['name']}, between {clock(max(data['since_s'], 0.0))} and {clock(counted.at_s)}"
+        )
         return words, counted.at_s
     return "", None
 

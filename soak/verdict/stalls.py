@@ -19,6 +19,8 @@ from soak.verdict.objectives import NotJudged, Objective, Word, clock
 if TYPE_CHECKING:
     from soak.verdict.facts import RunFacts, Stretches
 
+_WARM_UP_S = 5
+"""A cold start, with all connections to be made at once, is no steady state."""
 LEAST_LATE = 5
 """One request alone may have met a lost packet."""
 _USUAL = 3.0
@@ -64,7 +66,7 @@ def steady_of(
 
 
 def _counts(f: SecondFacts, stretches: Stretches, until_s: float) -> bool:
-    if not f.steady or not f.done or f.second + 1 > until_s:
+    if not f.steady or not f.done or f.second < _WARM_UP_S or f.second + 1 > until_s:
         return False
     return stretches.overlap_s(f.second - f.p99_s - 1.0, f.second + 1.0) == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +109,88 @@ def test_the_same_wrapper_that_passes_signals_on_passes(tmp_path):
     code, report = run(tmp_path, binary, "{fault: reload, every: 30s, first: 4s}", length_s=16)
     assert (code, report["verdict"]) == (0, "pass"), report["reasons"]
     assert lost(report) == 0
+
+
+GATEWAY = Path(__file__).with_name("gateway.py")
+SICK = ["hang", "other-answer", "twice", "deaf", "stale", "workers", "forgets"]
+GATEWAY_PLAN = """
+    length: 25s
+    rate: 60
+    traffic:
+      response_timeout: 3s
+      classes:
+        - {name: tls-reused, share: 0.6, connection: reuse}
+        - {name: tls-new, share: 0.2, connection: new}
+        - {shape: post, share: 0.2}
+    chaos:
+      gap: 1s
+      series:
+        - {fault: reload, every: 60s, first: 9s}
+        - {fault: backend-down, every: 60s, first: 14s, hold: 3s, targets: [b2]}
+    objectives:
+      {rate_held: 0.9, success: 0.9, stale_reuse: 0.02, effect_within: 5s, drain_within: 4s}
+    proxy:
+      kind: command
+      binary: @PYTHON@
+      command:
+        name: gateway
+        can: [reload, cert_rotate, marker]
+        start: ["@{binary}", "@GATEWAY@", "@{config}"]
+        validate: ["@{binary}", "@GATEWAY@", "--check", "@{config}"]
+        reload: {signal: HUP}
+        refused: "^refused"
+        processes: {master: "gateway.py /", old_worker: "--old-worker"}
+        files:
+          gateway.json: |
+            {"host": "@{host}", "http": @{http_port}, "https": @{https_port}, "generation": @{generation},
+             "certificate": @{certificate|quoted}, "key": @{key|quoted}, "defects": @DEFECTS@,
+             "backends": [
+            @{each backend}
+            ["@{backend.host}", @{backend.port}]@{backend.comma}
+            @{end}
+            ]}
+"""
+LAB = """
+    lab: {backends: 3}
+    self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3, max_others: 1}
+"""
+
+
+def gateway(tmp_path, defects: list[str]):
+    """Run our own small proxy with these defects; returns the exit code and the report."""
+    plan = GATEWAY_PLAN.replace("@PYTHON@", sys.executable).replace("@GATEWAY@", str(GATEWAY))
+    plan = plan.replace("@DEFECTS@", json.dumps(defects))
+    with started(tmp_path / "home", plan, "--json", calm=LAB) as live:
+        out, err = live.process.communicate(timeout=120)
+    assert out, err
+    return live.process.returncode, json.loads(out)
+
+
+@pytest.mark.timeout(240)
+def test_seven_defects_of_a_proxy_are_named_each_by_its_objective(tmp_path):
+    """Six of them fail next to no request. Nothing else is held against it."""
+    code, report = gateway(tmp_path, SICK)
+    assert (code, report["verdict"]) == (1, "fail")
+    reasons = {o["name"]: o["reason"] for o in report["objectives"] if not o["ok"]}
+    named = {
+        "steady_p99": "requests hung in",
+        "mismatches": "1 answers did not belong to their request",
+        "duplicates": "requests that are not idempotent were delivered again",
+        "transition_failures": "connect_refused of class tls-new",
+        "old_config_gone": "by reload #1",
+        "old_workers_gone": "1 old workers still lived",
+        "faults_verified": "backend b2 never came back into rotation",
+    }
+    assert dict.fromkeys(named, True) == {
+        name: name in reasons and words in reasons[name] for name, words in named.items()
+    }, reasons
+    assert set(reasons) <= {*named, "steady_failures"}, reasons
+
+
+@pytest.mark.timeout(240)
+def test_the_same_proxy_without_defects_passes(tmp_path):
+    """By every objective that its defects had missed."""
+    code, report = gateway(tmp_path, [])
+    assert (code, report["verdict"]) == (0, "pass"), report["reasons"]
+    judged = {o["name"] for o in report["objectives"]}
+    assert {"steady_p99", "duplicates", "old_config_gone", "old_workers_gone", "balance"} < judged
