@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any
 
 from chaos.guardian import Guardian, GuardianError, spawn_guardian
@@ -12,6 +13,8 @@ from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
 
 OPEN_LAB = "soak.lab:open_for_healing"
+_MAX_REPLACED = 20
+"""Something that ends guardians so often would go on all day, and the run is not guarded in between."""
 
 
 class Watchman:
@@ -57,9 +60,19 @@ class Watchman:
             raise LabError(str(error)) from error
 
     async def _tend(self) -> None:
+        replaced = 0
         while self._guardian is not None:
             code = await self._guardian.ended()
             self._on_event("guardian.died", {"pid": self._guardian.pid, "exit": code})
+            if monotonic_ns() >= self._deadline_ns:  # the next one would heal at once, and the one after it
+                self._on_lost("the run should have been over long ago, so its guardian has healed the lab")
+                return
+            if replaced >= _MAX_REPLACED:
+                self._on_lost(
+                    f"the guardian was ended {replaced + 1} times, the last time with exit code {code}"
+                )
+                return
+            replaced += 1
             try:
                 self._guardian = await self._spawn()
             except (LabError, OSError) as error:

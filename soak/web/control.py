@@ -143,9 +143,11 @@ class ControlServer:
                 self._path.unlink()
         if self._clients:
             await asyncio.wait(set(self._clients), timeout=CLOSE_GRACE_S)
-        for task in (*self._clients, *self._injections):
-            with contextlib.suppress(SoakError, TargetError):
-                await cancel(task)
+        left = (*self._clients, *self._injections)
+        for task in left:
+            task.cancel()
+        if left:  # how they end is told where they were started: nothing of it may keep the next one running
+            await asyncio.wait(left)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -62,3 +62,32 @@ async def test_one_that_cannot_be_replaced_ends_the_run(tmp_path, monkeypatch, o
     await until(lambda: lost)
     assert "cannot be replaced" in lost[0]
     await keeper.dismiss()
+
+
+async def test_one_whose_deadline_has_passed_is_not_replaced(tmp_path, offspring):
+    """It has healed a daemon that stands still; the next one would do so at once, again and again."""
+    events: list[tuple[str, dict[str, object]]] = []
+    lost: list[str] = []
+    keeper = watchman(tmp_path, events, lost, deadline_s=0.2)
+    await keeper.start()
+    await until(lambda: lost)
+    await keeper.dismiss()
+    assert ["the run should have been over long ago, so its guardian has healed the lab"] == lost
+    assert ["guardian.died"] == [name for name, _ in events]
+    assert offspring() == []
+
+
+async def test_one_that_is_ended_again_and_again_ends_the_run(tmp_path, monkeypatch, offspring):
+    """A process that somebody ends all day is no guardian."""
+    monkeypatch.setattr("soak.watchman._MAX_REPLACED", 1)
+    events: list[tuple[str, dict[str, object]]] = []
+    lost: list[str] = []
+    keeper = watchman(tmp_path, events, lost)
+    await keeper.start()
+    offspring()[0].kill()
+    await until(lambda: len(events) == 2)
+    offspring()[0].kill()
+    await until(lambda: lost)
+    await keeper.dismiss()
+    assert ["the guardian was ended 2 times, the last time with exit code -9"] == lost
+    assert offspring() == []

@@ -387,6 +387,36 @@ async def test_close_lets_answers_arrive_and_ends_what_is_left(tmp_path, backend
     writer.close()
 
 
+async def test_one_that_fails_on_its_way_out_does_not_keep_the_others_running(tmp_path, backend, monkeypatch):
+    """A record that could not be kept is told where the fault was started; closing goes on."""
+
+    async def inject(request: InjectRequest, updates: InjectUpdates) -> FaultRecord:
+        updates.record(RECORD)
+        try:
+            await backend.go.wait()
+        finally:
+            raise ExceptionGroup("fault #1 ended, but its records did not", [OSError("disk full")])
+        return DONE
+
+    monkeypatch.setattr(control, "CLOSE_GRACE_S", 0.05)
+    monkeypatch.setattr(backend, "inject", inject)
+    server = ControlServer(tmp_path / "control.sock", backend)
+    await server.start()
+    writers = []
+    for _ in range(3):
+        reader, writer = await connect(tmp_path / "control.sock")
+        writer.write(b'{"cmd": "inject", "fault": "backend-down"}\n')
+        await reader.readline()
+        writers.append(writer)
+    assert 3 == len(server._injections)
+    await asyncio.wait_for(server.close(), 5)
+
+    assert not server._injections
+    assert not server._clients
+    for writer in writers:
+        writer.close()
+
+
 async def test_the_real_client_speaks_this_protocol(tmp_path, server, backend):
     """What the command line sends, this server understands, and the other way round."""
     backend.go.set()
