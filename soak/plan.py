@@ -293,6 +293,11 @@ class ObjectivesPlan(Frozen):
     p99_drift: float = Field(
         1.20, gt=0, description="p99 of the last quarter / first quarter. Judged from drift_after on."
     )
+    cpu_drift: float = Field(
+        1.5,
+        gt=0,
+        description="Processor time of the proxy in the last quarter / first quarter, at the same rate of requests.",
+    )
     rss_growth_per_h: float = Field(
         0.02, ge=0, description="Most significant RSS growth of the proxy per hour, as a share."
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
+from itertools import pairwise
 
 from chaos.model import FaultOutcome
+from soak.measure.histogram import Histogram
 from soak.model import Vital
 from soak.plan import format_duration
 from soak.verdict.drift import Trend, trend_of
@@ -16,6 +19,7 @@ _OWN_WARM_UP_S = 60.0
 _MIB = 1024 * 1024
 _LEAST_OF_CLASS = 1000
 _LEAST_RELOADS = 12
+_LEAST_CORES = 0.05
 
 VITALS: dict[str, Callable[[Vital], float]] = {
     "rss_bytes": lambda v: v.rss_bytes,
@@ -79,16 +83,21 @@ def p99_drift(f: RunFacts) -> Objective | NotJudged:
     if ratio is None or f.quarters is None:
         return NotJudged("p99_drift", "a quarter of the run has no requests")
     measured = "p99 of the last quarter / first quarter"
-    whose, both = "p99", f.quarters.whole()
     slower = max(_slower_classes(f), default=(0.0, ""))
     if ratio <= limit and slower[0] <= limit:
         return Objective("p99_drift", measured, ratio, limit, "ratio")
-    if ratio <= limit:  # a class that is slower as a whole, behind one whose p99 is larger anyway
+    if ratio > limit:
+        what = f"p99 rose{_rise(*f.quarters.whole(), 0.99)}"
+    else:  # a class that is slower as a whole, behind one whose p99 is larger anyway
         ratio, name = slower
-        whose, both = f"p99 of class {name}", (f.quarters.first[name], f.quarters.last[name])
-    first, last = (h.quantile_ns(0.99) / 1e6 for h in both)
-    reason = f"{whose} rose from {first:.2f} ms in the first quarter to {last:.2f} ms in the last (x {ratio:.2f}, limit {limit:g})"
+        both = f.quarters.first[name], f.quarters.last[name]
+        what = f"class {name} got slower: p50 rose{_rise(*both, 0.5)}, p99{_rise(*both, 0.99)}"
+    reason = f"{what} (x {ratio:.2f}, limit {limit:g})"
     return Objective("p99_drift", measured, ratio, limit, "ratio", Word.FAIL, reason, f.elapsed_s * 0.75)
+
+
+def _rise(first: Histogram, last: Histogram, q: float) -> str:
+    return f" from {first.quantile_ns(q) / 1e6:.2f} ms in the first quarter to {last.quantile_ns(q) / 1e6:.2f} ms in the last"
 
 
 def _slower_classes(f: RunFacts) -> list[tuple[float, str]]:
@@ -98,6 +107,31 @@ def _slower_classes(f: RunFacts) -> list[tuple[float, str]]:
         for name, first, last in (f.quarters.classes() if f.quarters else ())
         if min(first.count, last.count) >= _LEAST_OF_CLASS and first.quantile_ns(0.5)
     ]
+
+
+def cpu_drift(f: RunFacts) -> Objective | NotJudged:
+    """Judge that the proxy needs no more processor time at the end for the same rate: a worker that spins answers all the same."""
+    if short := _too_short(f, "cpu_drift"):
+        return short
+    cores = [
+        (new.at_s, max(0.0, new.cpu_s - old.cpu_s) / (new.at_s - old.at_s))
+        for old, new in pairwise(v for v in f.vitals if v.processes)
+        if new.at_s > old.at_s and not f.stretches.overlap_s(old.at_s, new.at_s)
+    ]
+    first = [c for at_s, c in cores if at_s <= f.elapsed_s / 4]
+    last = [c for at_s, c in cores if at_s > f.elapsed_s * 0.75]
+    if not first or not last:
+        return NotJudged("cpu_drift", "in a quarter of the run nobody looked at the proxy")
+    early, late, limit = statistics.median(first), statistics.median(last), f.objectives.cpu_drift
+    ratio = late / early if early > 0 else 1.0
+    measured = "median processor time of the proxy, last quarter / first quarter"
+    if ratio <= limit or late - early < _LEAST_CORES:
+        return Objective("cpu_drift", measured, min(ratio, limit), limit, "ratio")
+    reason = (
+        f"the proxy used {early:.2f} cores in the first quarter and {late:.2f} in the last, at the same rate of requests "
+        f"(x {ratio:.2f}, limit {limit:g})"
+    )
+    return Objective("cpu_drift", measured, ratio, limit, "ratio", Word.FAIL, reason, f.elapsed_s * 0.75)
 
 
 def _growth(
@@ -166,6 +200,7 @@ def processes_growth(f: RunFacts) -> Objective | NotJudged:
 
 CHECKS: tuple[tuple[str, Callable[[RunFacts], Objective | NotJudged]], ...] = (
     ("p99_drift", p99_drift),
+    ("cpu_drift", cpu_drift),
     ("rss_growth", rss_growth),
     ("fds_growth", fds_growth),
     ("processes_growth", processes_growth),
