@@ -68,7 +68,7 @@ class Daemon:
             async with (
                 self._judged(),
                 self._stored(),
-                self._heard(),
+                self._ending.heard(),
                 self._guarded(),
                 self._in_the_lab(),
                 self._load_at_hand(),
@@ -125,11 +125,6 @@ class Daemon:
                 await asyncio.to_thread(self._store.close)
             except StoreError as error:
                 self._ending.blame(error)
-
-    @asynccontextmanager
-    async def _heard(self) -> AsyncIterator[None]:
-        with self._ending.hears_signals():
-            yield
 
     @asynccontextmanager
     async def _guarded(self) -> AsyncIterator[None]:
@@ -229,7 +224,8 @@ class Daemon:
         try:
             yield
         finally:
-            await self._sight.last_vitals(self._run_clock.now(), self._load.pool.pids)
+            at_s = self._run_clock.now() if self._ended_s is None else self._ended_s
+            await self._sight.last_vitals(at_s, self._load.pool.pids)
             await self._ending.end_background()
             await self._sight.last_counts()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ class Ending:
         self.trouble: SoakError | None = None
         """The first thing that a person must mend; it is raised when all is undone."""
 
-    @contextmanager
-    def hears_signals(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def heard(self) -> AsyncIterator[None]:
         """Take SIGINT and SIGTERM as wishes to stop; SIGHUP has no meaning here, and says so."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self.request_stop, number.name)

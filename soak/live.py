@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -92,7 +91,6 @@ class LiveState:
         phase: Phase,
         next_fault: NextFault | None,
         guarded: bool,
-        extra: Mapping[str, Any] | None = None,
     ) -> Status:
         """Return a snapshot."""
         ledger, plan = self._ledger, self._plan
@@ -135,7 +133,6 @@ class LiveState:
             proxy_metrics_url=facts.proxy_metrics_url,
             dirty=self.dirty,
             guarded=guarded,
-            extra=extra or {},
         )
 
 

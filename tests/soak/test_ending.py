@@ -193,7 +193,7 @@ async def test_all_background_work_is_ended_whatever_one_of_them_does(ending):
 
 async def test_signals_are_wishes(ending, events):
     """The first stops, the second hurries, SIGHUP is told and passed over; afterwards none of them is ours."""
-    with ending.hears_signals():
+    async with ending.heard():
         for number, heard in ((signal.SIGHUP, 1), (signal.SIGTERM, 2), (signal.SIGINT, 3)):
             os.kill(os.getpid(), number)
             async with asyncio.timeout(5):

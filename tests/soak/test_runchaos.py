@@ -30,14 +30,14 @@ PLAN = Plan.model_validate(
 class Desk:
     """Chaos and what came of it. APScheduler's own alarms are wall-clock appointments, so due items are rung by hand."""
 
-    def __init__(self, tmp_path) -> None:
+    def __init__(self, tmp_path, plan: Plan = PLAN) -> None:
         self.clock = FakeClock()
         self.target = FakeTarget(self.clock)
         self.told = Told()
         self.journal = tmp_path / "journal.jsonl"
         self.hurry = asyncio.Event()
         self.chaos = RunChaos(
-            PLAN,
+            plan,
             cast("Lab", self.target),
             self.clock,
             RunClock(self.clock, self.clock.monotonic_ns()),
@@ -66,6 +66,19 @@ async def test_the_timeline_is_the_plans(desk):
     assert "backend-down" == planned.request.kind
     assert planned.request.kind in registry()
     assert desk.journal.exists()
+
+
+async def test_what_the_run_has_no_room_for_is_a_record_from_the_beginning(tmp_path):
+    """A fault that could not end before the run does is skipped with the reason, not forgotten."""
+    series = {"fault": "backend-down", "every": "9s", "hold": "3s"}
+    desk = Desk(tmp_path, Plan.model_validate({"length": 20, "chaos": {"series": [series]}}))
+    desk.chaos.begin()
+    await desk.clock.drive(desk.chaos.heal(desk.hurry))
+    desk.chaos.close()
+    (record, *_) = desk.told.faults
+
+    assert (FaultOutcome.SKIPPED, "backend-down") == (record.outcome, record.kind)
+    assert "too late" in record.reason
 
 
 async def test_what_is_due_is_run_and_told(desk):
