@@ -23,6 +23,7 @@ from soak.lab.attachedcontainer import AttachedContainer
 from soak.lab.attachedfaults import AttachedFaults
 from soak.lab.attachedprocess import AttachedProcess
 from soak.lab.attachedproxy import AttachedProxy, give_back
+from soak.lab.attachedtls import origin_tls_of
 from soak.lab.attachments import PROXY, Attachments, attachments_of, topology_of, until_all_run
 from soak.lab.attachstate import Borrowed, originals_of, write_borrowed
 from soak.lab.base import OnEvent
@@ -141,7 +142,11 @@ class AttachLab(AttachedFaults, AssembledLab):
         authority = await asyncio.to_thread(Authority.create, self._run.certs)
         await asyncio.to_thread(write_borrowed, self._run, Borrowed(self._plan, self._known))
         self._backends = AttachedBackends(
-            found.backends, self._topology.backends, self._clock, start_timeout_s=timeout_s
+            found.backends,
+            self._topology.backends,
+            self._clock,
+            start_timeout_s=timeout_s,
+            tls=origin_tls_of(self._where.proxy),
         )
         self._started_proxy = AttachedProxy(
             self._setup(binary, authority), self._where.proxy, thing=found.proxy, originals=self._originals

@@ -13,6 +13,7 @@ from contextlib import suppress
 from chaos.target import BackendState, BackendStatus, Identity, IdentityChangedError, TargetError
 from soak.clock import NS, Clock
 from soak.lab.attached import Seen, Thing
+from soak.lab.attachedtls import OriginTls, tls_missing
 from soak.lab.backends import answers
 from soak.proxies.base import BackendAddress
 
@@ -29,11 +30,14 @@ class AttachedBackends:
         clock: Clock,
         *,
         start_timeout_s: float,
+        tls: OriginTls | None = None,
     ) -> None:
+        """``tls`` is the certificate that those with a ``tls_port`` must show to count as back; None: that is not asked."""
         self._things = things
         self._addresses = {address.name: address for address in addresses}
         self._clock = clock
         self._start_timeout_s = start_timeout_s
+        self._tls = tls
         self._locks = {name: asyncio.Lock() for name in self._addresses}
 
     def backend_names(self) -> Sequence[str]:
@@ -91,19 +95,24 @@ class AttachedBackends:
 
     async def _until_answering(self, thing: Thing, address: BackendAddress) -> Seen:
         deadline = self._clock.monotonic_ns() + int(self._start_timeout_s * NS)
-        seen = Seen(BackendState.STOPPED, {})
+        why = "it does not run"
         with suppress(TimeoutError):
             async with asyncio.timeout(self._start_timeout_s):
                 while self._clock.monotonic_ns() < deadline:
                     seen = await thing.look()
-                    if seen.state is BackendState.RUNNING and await answers(address):
+                    missing = await self._missing(seen, address)
+                    if missing is None:
                         return seen
+                    why = missing
                     await self._clock.sleep(_POLL_S)
-        why = (
-            "it does not run"
-            if seen.state is BackendState.STOPPED
-            else f"it is {seen.state} and does not answer"
-        )
         raise TargetError(
             f"{thing.name} is not back at {address.host}:{address.port} within {self._start_timeout_s:g} s: {why}"
         )
+
+    async def _missing(self, seen: Seen, address: BackendAddress) -> str | None:
+        """Return why one is not back yet; None when it is."""
+        if seen.state is BackendState.STOPPED:
+            return "it does not run"
+        if seen.state is not BackendState.RUNNING or not await answers(address):
+            return f"it is {seen.state} and does not answer"
+        return None if self._tls is None else await tls_missing(address, self._tls)

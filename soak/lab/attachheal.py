@@ -14,6 +14,7 @@ from soak.clock import Clock, SystemClock
 from soak.lab.attachedbackends import AttachedBackends
 from soak.lab.attachedfaults import AttachedFaults
 from soak.lab.attachedproxy import give_back
+from soak.lab.attachedtls import origin_tls_of
 from soak.lab.attachments import PROXY, Attachments, attachments_of
 from soak.lab.attachstate import Borrowed, originals_of
 from soak.lab.originals import Originals
@@ -39,6 +40,7 @@ class AttachTarget(AttachedFaults, HasBackends):
             attachments.topology.backends,
             clock,
             start_timeout_s=borrowed.plan.lab.start_timeout,
+            tls=origin_tls_of(attachments.plan.proxy),
         )
 
     @property

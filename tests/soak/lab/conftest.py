@@ -17,6 +17,7 @@ from soak.rundir import RunDir
 from tests.soak.lab.dockerlabs import lab_of  # noqa: F401 - a fixture, defined once for all files here
 
 from .running import Running, end, start
+from .strangers import Strangers
 
 
 @pytest.fixture
@@ -45,6 +46,17 @@ async def lab(run: RunDir, events: list[tuple[str, Mapping[str, Any]]]) -> Async
         await subject.stop()
         await release(run)
     assert [] == processes_of(run)
+
+
+@pytest.fixture
+def strangers(tmp_path: Path) -> Iterator[Strangers]:
+    """A proxy with two origins of somebody else, for one test."""
+    home = tmp_path / "strangers"
+    home.mkdir()
+    theirs = Strangers(home)
+    theirs.start()
+    yield theirs
+    theirs.end()
 
 
 @pytest.fixture(scope="module")

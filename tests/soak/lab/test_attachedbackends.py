@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from chaos.target import BackendState, Identity, IdentityChangedError, TargetErr
 from soak.clock import SystemClock
 from soak.lab.attached import Seen, changed
 from soak.lab.attachedbackends import AttachedBackends
+from soak.lab.attachedtls import certify, origin_tls_of
+from soak.labplan import AttachedProxyPlan
 from soak.proxies.base import BackendAddress
 
 from .running import Running, end, start
@@ -75,6 +78,21 @@ async def test_one_that_does_not_come_back_is_said_with_the_reason(state: Backen
     """And where it was waited for."""
     with pytest.raises(TargetError, match=f"b1 is not back at 127.0.0.1:9 within 0.3 s: {why}"):
         await backends(FakeThing(BackendState.STOPPED, state), 9).backend_start("b1")
+
+
+async def test_one_that_came_back_without_its_tls_is_not_back(origin: Running, tmp_path: Path):
+    """It answers, but no byte pipe can lead to it; the reason says how to start it."""
+    where = AttachedProxyPlan(directory=str(tmp_path), http_port=1, https_port=2)
+    certify(origin_tls_of(where))
+    address = BackendAddress("b1", "127.0.0.1", origin.port, tls_port=9)
+    thing: Any = FakeThing(BackendState.RUNNING)
+    subject = AttachedBackends(
+        {"b1": thing}, [address], SystemClock(), start_timeout_s=0.3, tls=origin_tls_of(where)
+    )
+    with pytest.raises(
+        TargetError, match=r"b1 is not back at .*: b1 does not speak TLS on 127\.0\.0\.1:9 with"
+    ):
+        await subject.backend_start("b1")
 
 
 async def test_another_one_in_its_place_is_resumed_only_in_words(origin: Running):

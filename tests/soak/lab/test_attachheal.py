@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,17 +20,6 @@ from soak.runs import leftovers
 
 from .conftest import until
 from .strangers import Strangers
-
-
-@pytest.fixture
-def strangers(tmp_path: Path) -> Iterator[Strangers]:
-    """A proxy with two origins."""
-    home = tmp_path / "strangers"
-    home.mkdir()
-    theirs = Strangers(home)
-    theirs.start()
-    yield theirs
-    theirs.end()
 
 
 async def abandoned(run: RunDir, strangers: Strangers) -> AttachLab:

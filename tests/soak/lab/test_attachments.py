@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -51,16 +49,6 @@ async def test_without_an_engine_containers_cannot_be_found(run: RunDir, monkeyp
         LabError, match=r"no container engine answers at unix:///no/such\.sock; .*DOCKER_HOST"
     ):
         await attachments_of(run, where, SystemClock())
-
-
-@pytest.fixture
-def strangers(tmp_path: Path) -> Iterator[Strangers]:
-    home = tmp_path / "strangers"
-    home.mkdir()
-    theirs = Strangers(home)
-    theirs.start()
-    yield theirs
-    theirs.end()
 
 
 async def test_every_one_that_is_missing_is_named(run: RunDir, strangers: Strangers):
