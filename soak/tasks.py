@@ -21,6 +21,7 @@ def spawn(coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
 async def cancel(task: asyncio.Task[Any] | None) -> None:
     """Cancel a task and wait for its end. Its own error, other than the cancellation, is raised.
 
+    One that has ended before is left alone, with its error: that is for whoever waited for it, or added a callback.
     May be used where the caller was cancelled itself before, as when it cleans up: only a cancellation that comes while
     it waits here ends the waiting.
     """
