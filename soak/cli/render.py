@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def render(*, load: Callable[[], Plan], force: bool, as_json: bool) -> int:
     """Write the first configuration of a proxy that you start yourself, for a plan whose lab is 'attach'.
 
-    Writes configuration, a certificate and its CA into lab.attach.proxy.directory, and the origins' shared table, and says how to
-    start the proxy and the origins with them. A run renders into the same directory, and puts this back at its end.
+    Writes configuration, a certificate and its CA into lab.attach.proxy.directory, for a proxy with a tcp_port also a certificate of
+    the origins, and the origins' shared table, and says how to start the proxy and the origins with them. A run renders into the same
+    directory, and puts this back at its end.
 
     Examples:
       soak render mine.yaml

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from signal import SIGHUP
 
@@ -11,13 +12,15 @@ from certs.authority import Authority
 from chaos.target import BackendState, TargetError
 from soak.clock import SystemClock
 from soak.lab.attachedproxy import AttachedProxy
+from soak.lab.checking import Checked
 from soak.lab.configured import ProxySetup
 from soak.lab.errorlog import ErrorLog
 from soak.lab.identified import Identified, ask_for_reload
 from soak.lab.originals import Originals
 from soak.lab.topology import choose_topology
 from soak.labplan import AttachedProxyPlan
-from soak.proxies.catalog import adapter
+from soak.planfile import load_plan
+from soak.proxies.catalog import adapter, adapter_of
 from soak.proxyplan import ProxyPlan
 from soak.rundir import RunDir
 
@@ -53,6 +56,35 @@ async def test_a_signal_that_meets_another_one_marks_it_gone(tmp_path: Path):
     with pytest.raises(TargetError, match="it was not touched"):
         await running.signal(SIGHUP)
     assert not running.alive
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(0, "accepted"), (1, "refused"), (None, "refused")])
+async def test_the_reload_command_of_a_container_is_run_inside(
+    tmp_path: Path, status: int | None, verdict: str
+):
+    """As it stands in the plan, with pid 1 for who is told; its status and its words count as on this host."""
+    command = load_plan(preset="command").proxy.model_dump(mode="json", by_alias=True)
+    command["command"] |= {"reload": {"command": ["@{binary}", "reload", "@{pid}"]}, "pid_file": None}
+    command["command"] |= {"refused": None, "accepted": None}
+    thing = FakeThing(tmp_path / "error.log", "")
+    thing.identity = {"container": "c1", "started": "now"}
+    ran: list[Sequence[str]] = []
+
+    async def run(argv: Sequence[str], *, timeout_s: float) -> Checked:
+        ran.append(argv)
+        return Checked(status, "no such upstream")
+
+    thing.run = run  # type: ignore[attr-defined]  # what this container does with a command
+    said = await ask_for_reload(
+        adapter_of(ProxyPlan.model_validate({**command, "binary": "/gateway"})),
+        Identified(thing, thing.identity),  # type: ignore[arg-type]  # as much of a thing as a reload needs
+        ErrorLog(tmp_path / "error.log"),
+        SystemClock(),
+        directory=tmp_path,
+        ports={},
+    )
+    assert (verdict, [["/gateway", "reload", "1"]]) == (said.verdict, ran)
+    assert (["no such upstream"] if status != 0 else []) == list(said.refusals)
 
 
 async def test_nobody_is_asked_before_it_is_known_who_it_is(run: RunDir, tmp_path: Path):
