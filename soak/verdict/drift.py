@@ -12,12 +12,14 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 POINTS = 240
 """Pairs grow with the square: 240 points make 28,680 slopes."""
 SIGNIFICANT = 0.01
 """Least confidence against chance: a trend that would appear in fewer than 1 of 100 runs that have none."""
 _LEAST_POINTS = 8
+_STEPS = 8
 _HOUR_S = 3600.0
 
 Series = Sequence[tuple[float, float]]
@@ -34,6 +36,8 @@ class Trend:
     p_value: float
     """How likely such an order of the values is when there is no trend; 1.0 when there are too few points to say."""
     slope_per_reload: float | None = None
+    climbs: bool = False
+    """Whether it rose from each eighth of its time to the next: a leak at each step does, a pool that wanders does not."""
     late_per_h: float | None = None
     """Slope of the second half alone; None when that is too short to have one."""
 
@@ -75,8 +79,17 @@ def trend_of(series: Series, *, reloads_s: Sequence[float] = (), warm_up_s: floa
         slope_per_h=theil_sen(points) * _HOUR_S,
         p_value=mann_kendall(values),
         slope_per_reload=per_reload,
+        climbs=_climbs(values),
         late_per_h=theil_sen(late) * _HOUR_S if len(late) >= _LEAST_POINTS else None,
     )
+
+
+def _climbs(values: Sequence[float]) -> bool:
+    if len(values) < _STEPS * _LEAST_POINTS:
+        return False
+    at = [len(values) * i // _STEPS for i in range(_STEPS + 1)]
+    steps = [statistics.median(values[a:b]) for a, b in pairwise(at)]
+    return all(b > a for a, b in pairwise(steps))
 
 
 def fold(series: Series, points: int = POINTS) -> list[tuple[float, float]]:

@@ -179,7 +179,13 @@ def fds_growth(f: RunFacts) -> Objective | NotJudged:
     trend, limit = trends(f)["fds"], f.objectives.fds_growth_per_reload
     reloads = sum(x.outcome is FaultOutcome.VERIFIED and f.is_transition(x.kind) for x in f.faults)
     each = None if trend is None else trend.slope_per_reload
-    if trend is None or each is None or reloads < _LEAST_RELOADS or not trend.grows or each <= limit:
+    if (
+        trend is None
+        or each is None
+        or reloads < _LEAST_RELOADS
+        or not (trend.grows and trend.climbs)
+        or each <= limit
+    ):
         return hourly
     reason = (
         f"the proxy's open files grew by {each:.1f} per reload or rotation (limit {limit:g}), "

@@ -17,7 +17,7 @@ from chaos.model import FaultRecord, FaultShape
 from soak.measure.histogram import Histogram
 from soak.measure.ledger import Slots, broken_identities
 from soak.model import CertificateRecord, ConnectionStats, Outcome, Phase, Scope, Sighting, Unwell, Vital
-from soak.plan import ClassObjectivesPlan, ObjectivesPlan, Plan, SelfPlan
+from soak.plan import ClassObjectivesPlan, ObjectivesPlan, Plan, SelfPlan, TrafficPlan
 from soak.store import SlotTotals, StoreReader
 from soak.verdict.aftermath import Late, late_of
 from soak.verdict.balance import balanced_classes
@@ -34,6 +34,8 @@ Histograms = tuple[Histogram, Histogram, Histogram, Histogram]
 """Latency, service time, lag, time of handshakes."""
 _RECOVERY_TIMEOUT_S = 30.0
 _MOST_SENTENCES = 10
+_AGE_JITTER = 1.2
+"""A connection is retired at its ``max_age``, 20 % sooner or later."""
 MISMATCHES = (Outcome.IDENTITY_MISMATCH, Outcome.BODY_MISMATCH)
 """Answers that are wrong whatever soak or its host went through."""
 
@@ -87,6 +89,8 @@ class RunFacts:
     objectives: ObjectivesPlan
     self_limits: SelfPlan
     recovery_timeout_s: float
+    connection_age_s: float
+    """How long clients keep a connection at most."""
     length_s: float
     elapsed_s: float
     """How long the load was held: to the end of the run, or to the last second known; its drain is left out."""
@@ -210,6 +214,7 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         objectives=wanted,
         self_limits=plan.self_limits if plan else SelfPlan(),
         recovery_timeout_s=timeout_s,
+        connection_age_s=_AGE_JITTER * (plan.traffic if plan else TrafficPlan()).max_age,
         length_s=length_s,
         elapsed_s=elapsed_s,
         traffic_end_s=traffic_end_s,

@@ -1,7 +1,8 @@
 """Whether old workers of the proxy end after a reload: judged by the census from the first minutes on, not by a slope.
 
-A worker that outlives its drain time keeps memory, files and a configuration that nobody wants any more. Where reloads come faster
-than workers drain there are always some; then they must not be more than these reloads explain.
+A worker that outlives its drain time keeps memory, files and a configuration that nobody wants any more. It may finish the
+connections it has, and clients keep theirs for a while, so its time is both together. Where reloads come faster than that there are
+always some; then they must not be more than these reloads explain.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OTHER = "other"
 
 
 def old_workers_gone(f: RunFacts) -> Objective | NotJudged:
-    """Judge that workers of earlier configurations are gone within their drain time."""
+    """Judge that workers of earlier configurations are gone once their drain time and that of clients' connections are over."""
     changes = _Changes.of(x for x in f.faults if f.is_transition(x.kind))
     seen = [v for v in f.vitals if v.processes and not f.stretches.covers(int(v.at_s))]
     if not changes.instants:
@@ -34,8 +35,9 @@ def old_workers_gone(f: RunFacts) -> Objective | NotJudged:
         return NotJudged(NAME, "nobody can tell the old workers of this proxy from its new ones")
     worst: tuple[int, Vital, str] | None = None
     each = statistics.median(v.processes - v.old_processes for v in seen)
+    limit_s = f.objectives.drain_within + f.connection_age_s
     for v in seen:
-        left, words = _left(v, changes, each, f.objectives.drain_within)
+        left, words = _left(v, changes, each, limit_s)
         if left and (worst is None or left >= worst[0]):
             worst = (left, v, words)
     if worst is None:
@@ -77,22 +79,22 @@ class _Changes:
         return bisect_right(self.began_s, at_s) - bisect_right(self.over_s, at_s - within_s)
 
 
-def _left(v: Vital, changes: _Changes, each: float, drain_s: float) -> tuple[int, str]:
+def _left(v: Vital, changes: _Changes, each: float, limit_s: float) -> tuple[int, str]:
     """Return how many old workers one look shows too many, and what to say of them."""
     if not v.old_processes or v.at_s < changes.began_s[0]:
         return 0, ""
     asked_s, last = changes.last(v.at_s)
-    if (age_s := v.at_s - asked_s) > drain_s:
-        words = f"{v.old_processes} old workers still lived {age_s:.0f} s after {label(last)} (limit {drain_s:g} s)"
+    if (age_s := v.at_s - asked_s) > limit_s:
+        words = f"{v.old_processes} old workers still lived {age_s:.0f} s after {label(last)} (limit {limit_s:g} s)"
         return v.old_processes, words
     # One more than began within the drain time: a look may come just as it ends.
-    lately = changes.lately(v.at_s, drain_s)
+    lately = changes.lately(v.at_s, limit_s)
     left = v.old_processes - int(each * (lately + 1))
     if left <= 0:
         return 0, ""
     words = (
         f"{v.old_processes} old workers lived at {clock(v.at_s)}, of {each:g} processes that serve; only {lately} reloads "
-        f"and rotations came in the last {drain_s:g} s, so they pile up"
+        f"and rotations came in the last {limit_s:g} s, so they pile up"
     )
     return left, words
 

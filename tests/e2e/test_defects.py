@@ -118,6 +118,7 @@ GATEWAY_PLAN = """
     rate: 60
     traffic:
       response_timeout: 3s
+      max_age: 3s
       classes:
         - {name: tls-reused, share: 0.6, connection: reuse}
         - {name: tls-new, share: 0.2, connection: new}

@@ -96,3 +96,28 @@ def test_theil_sen_skips_pairs_without_distance():
     """Two looks at the same instant have no slope between them."""
     assert 2.0 == theil_sen([(0.0, 0.0), (1.0, 2.0), (1.0, 2.0)])
     assert 0.0 == theil_sen([(1.0, 1.0), (1.0, 9.0)])
+
+
+class TestGoesOn:
+    def test_what_fills_up_and_stays_does_not_last(self):
+        """Half of its time it grew, and the slope of the whole says so; what lasts is nothing."""
+        found = trend_of([(float(t), float(min(t, 100))) for t in range(200)])
+        assert found is not None
+        assert found.slope_per_h > 0
+        assert 0.0 == found.lasting_per_h
+        assert not found.grows
+        assert not found.climbs
+
+    def test_what_grows_to_the_end_lasts_and_climbs(self):
+        """As fast in its second half as in all."""
+        found = trend_of([(float(t), float(t // 10)) for t in range(200)])
+        assert found is not None
+        assert (True, True) == (found.grows, found.climbs)
+        assert pytest.approx(360.0, rel=0.1) == found.lasting_per_h
+
+    def test_a_few_points_have_no_second_half(self):
+        """Then the slope of the whole is all there is."""
+        found = trend_of([(float(t), float(t)) for t in range(10)])
+        assert found is not None
+        assert (None, False) == (found.late_per_h, found.climbs)
+        assert found.slope_per_h == found.lasting_per_h

@@ -83,14 +83,21 @@ class TestDrift:
         assert "p99_drift" == missed.name
         assert missed.reason.startswith("class get got slower: p50 rose from 1.1")
 
-    @pytest.mark.parametrize("leak", [True, False], ids=["one a reload", "flat"])
+    @pytest.mark.parametrize("leak", [True, False], ids=["one a reload", "a pool that wanders"])
     def test_files_that_grow_by_less_than_the_limit_per_hour_but_with_each_reload(self, verdict, leak):
         """Twelve an hour pass the limit per hour; one with each reload is a leak."""
         run = SyntheticRun(seconds=7300)
         for i in range(1, 24):
             run.add_fault(record(i, "reload", i * 300.0))
         run.vitals = [
-            Vital(float(t), "proxy", 10**8, 1.0, 50 + (t // 300 if leak else 0), 3)
+            Vital(
+                float(t),
+                "proxy",
+                10**8,
+                1.0,
+                50 + (t // 300 if leak else int(t / 300 + 6 * math.sin(t / 600))),
+                3,
+            )
             for t in range(0, 7300, 30)
         ]
         v = verdict(run)
