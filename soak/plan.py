@@ -99,7 +99,7 @@ class TrafficClassPlan(Frozen):
         """Put the fields of a named shape under those that were given."""
         if not isinstance(value, dict) or (shape := value.get("shape")) is None:
             return value
-        if shape not in SHAPES:
+        if not isinstance(shape, str) or shape not in SHAPES:
             raise ValueError(f"there is no traffic shape {shape!r}{nearest(str(shape), SHAPES)}")
         return {"name": shape, **SHAPES[shape], **value}
 

@@ -6,6 +6,7 @@ Pure: takes a model and what it refused, returns text. Where it stands in the fi
 from __future__ import annotations
 
 import ast
+import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from soak.errors import nearest
+from soak.plantypes import format_duration
 from soak.yamlfile import KeyPath, key_path
 
 RATE_REASON = "; past that, slots are closer together than a timer of this host can pace, so the rate would be a fiction"
@@ -104,10 +106,20 @@ def _own_words(c: _Complaint) -> str:
 
 def _bound(c: _Complaint) -> str:
     if isinstance(c.raw, float) and not math.isfinite(c.raw):
-        return f"{c.where}: {c.value} is not a finite number"
+        return _not_finite(c)
     name, rule = _BOUNDS[c.kind]
     reason = RATE_REASON if c.place == ("rate",) and c.kind == "less_than_equal" else ""
-    return f"{c.where}: {c.value} {rule} {_number(c.context[name])}{reason}"
+    return f"{c.where}: {c.value} {rule} {_limit(c, c.context[name])}{reason}"
+
+
+def _limit(c: _Complaint, limit: float) -> str:
+    """Return the limit as its value was written: ``31d`` for a duration, else a number."""
+    text = c.raw.strip() if isinstance(c.raw, str) else ""
+    return format_duration(limit) if limit and text[-1:].isalpha() else _number(limit)
+
+
+def _not_finite(c: _Complaint) -> str:
+    return f"{c.where}: {c.value} is not a finite number"
 
 
 def _unknown_value(c: _Complaint) -> str:
@@ -141,6 +153,7 @@ _WORDS: Mapping[str, Callable[[_Complaint], str]] = {
     "missing": _missing,
     "value_error": _own_words,
     "literal_error": _unknown_value,
+    "finite_number": _not_finite,
     "string_pattern_mismatch": _pattern,
     "string_too_long": _too_long,
     "too_long": _length,
@@ -189,6 +202,8 @@ def _show(value: object) -> str:
         return f"a mapping ({', '.join(map(str, list(value)[:4]))})"
     if isinstance(value, list):
         return f"a list of {len(value)}"
+    if isinstance(value, dt.date):
+        return f"the date {value.isoformat()}"
     text = repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 

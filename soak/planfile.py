@@ -22,7 +22,7 @@ from soak.plan import ObjectivesPlan, Plan, parse_duration
 from soak.planerrors import sentences, wrong_booleans
 from soak.planrules import broken_rules, fill_holds, known_faults
 from soak.proxies.catalog import adapters
-from soak.yamlfile import Document, KeyPath, parse_yaml, read_yaml
+from soak.yamlfile import Document, KeyPath, parse_yaml, printable, read_yaml
 
 PRESETS = ("day", "quick", "shapes", "command", "reversedock", "raddex", "bouine")
 DEFAULT_PRESET = "day"
@@ -58,7 +58,7 @@ def load_plan(
         raise PlanError(
             f"both the plan {str(path)!r} and --preset {preset} were given; give one of them, flags adjust either"
         )
-    document = read_yaml(path) if path is not None else _preset(preset or DEFAULT_PRESET)
+    document = read_yaml(path) if path is not None else _preset(DEFAULT_PRESET if preset is None else preset)
     wanted = overrides or Overrides()
     if path is None:
         _fit(document, wanted)
@@ -185,6 +185,10 @@ def _apply_every(data: dict[str, Any], text: str, origin: dict[KeyPath, str]) ->
     if not equals or not fault or not rest:
         raise PlanError(f"--every: {text!r} is not FAULT=PERIOD[:HOLD]; write it like backend-down=15m:60s")
     every, colon, hold = rest.partition(":")
+    if colon and _is_zero(hold):
+        raise PlanError(
+            f"--every: the hold {hold!r} of {text!r} must be longer than 0; leave it out for the default"
+        )
     series = {"fault": fault.strip(), "every": every.strip()} | ({"hold": hold.strip()} if colon else {})
     chaos = data.setdefault("chaos", {})
     rows = chaos.setdefault("series", []) if isinstance(chaos, dict) else None
@@ -195,7 +199,15 @@ def _apply_every(data: dict[str, Any], text: str, origin: dict[KeyPath, str]) ->
     rows[at : at + 1] = [series]
     for i in reversed(same[1:]):
         del rows[i]
-    origin["chaos", "series", at] = f"--every {text}"
+    origin["chaos", "series", at] = f"--every {printable(text)}"
+
+
+def _is_zero(duration: str) -> bool:
+    """Whether this is a duration of nothing, which a series would take for the fault's default."""
+    try:
+        return parse_duration(duration) == 0
+    except ValueError:
+        return False  # validation refuses it in its own words
 
 
 def _validate(model: type[M], document: Document, flags: Mapping[KeyPath, str]) -> M:

@@ -16,10 +16,14 @@ def parse_duration(value: object) -> float:
 
     Raises ``ValueError`` with the value and the rule for anything else, for negative and for non-finite numbers.
     """
-    if isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a duration; write it like 30s, 15m, 1h30m or 250ms")
+    if value is None or isinstance(value, bool):
+        shown = "nothing (an empty value)" if value is None else str(value).lower()
+        raise ValueError(f"{shown} is not a duration; write it like 30s, 15m, 1h30m or 250ms")
     if isinstance(value, int | float):
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except OverflowError:  # an integer of more than 308 digits
+            raise ValueError("a number of more than 308 digits is not a duration") from None
     else:
         text = str(value).strip().lower()
         parts = _DURATION.findall(text)
@@ -90,6 +94,6 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Frozen(BaseModel):
-    """Base of everything in a plan: immutable, and unknown keys are refused."""
+    """Base of everything in a plan: immutable, and unknown keys and numbers that are not finite are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,5 +1,7 @@
 """Reading YAML: what is refused before anybody looks at the meaning, and where each value stands."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def test_values_are_plain_and_every_one_has_its_line():
         ("a: [1, .nan]", 1, "a[1]: .nan is not a finite number"),
         ("- 1", 1, "this file holds a list"),
         ("5", 1, "this file holds just '5'"),
+        ("rate: 2026-13-45", 1, "rate: '2026-13-45' is no date that exists; put it between quotes"),
+        ("rate: !!int abc", 1, "rate: 'abc' is no whole number that can be"),
+        ("rate: !!float abc", 1, "rate: 'abc' is no number"),
+        ("rate: !!bool maybe", 1, "rate: 'maybe' is no bool"),
+        ("rate: !!timestamp foo", 1, "rate: 'foo' is no date that exists"),
+        (f"rate: {'9' * 5000}", 1, f"rate: '{'9' * 57}...' is no whole number that can be"),
+        ("2026-13-45: 1", 1, "a key: '2026-13-45' is no date that exists"),
+        ("rate: 0777", 1, "rate: YAML reads 0777 as 511; write 511 if you mean that"),
+        ("length: 1:30", 1, "length: YAML reads 1:30 as 90; write 90 if you mean that, durations like 1m30s"),
+        ("a: -1:30.5", 1, "a: YAML reads -1:30.5 as -90.5"),
+        ('"a\\nb": .inf', 1, "'a\\nb': .inf is not a finite number"),
         ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 1, f"deeper than {MAX_DEPTH} levels"),
     ],
 )
@@ -82,10 +95,67 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content, words):
     assert str(path) in str(refused.value)
 
 
-def test_a_directory_is_no_plan(tmp_path: Path):
-    """The system's own words."""
-    with pytest.raises(PlanError, match="Is a directory"):
-        read_yaml(tmp_path)
+def test_what_cannot_be_read_says_why_and_what_to_do(tmp_path: Path):
+    """The system's own words, and a way out that fits them."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, words in (
+        (tmp_path, "Is a directory; name a file in it"),
+        (loop, "Too many levels of symbolic links; name another file"),
+        (tmp_path / "gone.yaml", "No such file or directory; 'soak init gone.yaml' writes a commented plan"),
+        (tmp_path / ("a" * 300), "File name too long; name another file"),
+        (Path("/dev/zero"), "the file is larger than 256 KiB"),
+    ):
+        with pytest.raises(PlanError) as refused:
+            read_yaml(path)
+        assert words in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_plan_of_somebody_else_says_so(tmp_path: Path):
+    """Root may read everything, so another user asks."""
+    path = tmp_path / "p.yaml"
+    path.write_text("rate: 7\n")
+    path.chmod(0o600)
+    os.seteuid(65_534)
+    try:
+        with pytest.raises(PlanError, match="Permission denied; make it readable for you, or name another"):
+            read_yaml(path)
+    finally:
+        os.seteuid(0)
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path):
+    """As in 'soak plan <(generate)', however slowly it comes."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = subprocess.Popen(["sh", "-c", f"exec >'{pipe}'; echo 'rate: 7'; sleep 0.2; echo 'seed: 3'"])
+    with writer:
+        assert {"rate": 7, "seed": 3} == read_yaml(pipe).data
+
+
+def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Instead of waiting for ever."""
+    monkeypatch.setattr("soak.yamlfile.READ_TIMEOUT_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PlanError, match=r"nothing came out of it for 0\.05 s; name another file"):
+        read_yaml(tmp_path / "pipe")
+
+
+def test_a_name_that_would_break_a_line_is_quoted(tmp_path: Path):
+    """A message stays one line whatever the file is called."""
+    path = tmp_path / "a\nb.yaml"
+    path.write_text("- 1")
+    with pytest.raises(PlanError) as refused:
+        read_yaml(path)
+    assert "\n" not in str(refused.value)
+    assert r"a\nb.yaml':1: " in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["rate: 10", "a: 0", "a: 0.5", "a: 0x10", "a: '0777'", "a: '1:30'", "a: 08"])
+def test_plain_numbers_and_text_are_taken_as_they_are(text):
+    """Only what YAML reads as another number than it looks is refused."""
+    assert parse_yaml(text, "p.yaml").data
 
 
 def test_key_paths_read_as_people_write_them():
