@@ -9,13 +9,28 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from soak.errors import RunStateError
+
 
 def soak_home() -> Path:
-    """Return where runs live: ``$SOAK_HOME``, else ``soak`` under the XDG state directory."""
+    """Return where runs live: ``$SOAK_HOME``, else ``soak`` under the XDG state directory.
+
+    Raises ``RunStateError`` when it leads nowhere: ``~`` of a user that does not exist, a relative one in a directory that is gone.
+    """
     if home := os.environ.get("SOAK_HOME"):
-        return Path(home).expanduser().absolute()
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser().absolute() / "soak"
+        return _absolute(home, "SOAK_HOME")
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):  # the XDG specification: a path that is not absolute is invalid, ignore it
+        state = "~/.local/state"
+    return _absolute(state, "the home of the runs") / "soak"
+
+
+def _absolute(text: str, what: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except (OSError, RuntimeError) as error:  # no working directory; pathlib found no home
+        why = error.strerror if isinstance(error, OSError) else "no such user, or one without a home"
+        raise RunStateError(f"{what} is {text!r}: {why}; set SOAK_HOME to an absolute path") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.commandplan": ("soak.plantypes", "soak.template"),
     "soak.proxyplan": ("soak.commandplan", "soak.errors", "soak.plantypes"),
     "soak.plan": ("soak.errors", "soak.labplan", "soak.plantypes", "soak.proxyplan", "soak.shapes"),
-    "soak.rundir": (),
+    "soak.rundir": ("soak.errors",),
     "soak.shapes": (),
     "soak.status": (),
     "soak.tasks": (),
@@ -199,7 +199,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.watch": ("chaos.target", "soak.clock", "soak.measure", "soak.verdict.recovery"),
     # around a run: reading a plan, finding runs, looking at the host, showing
     "soak.yamlfile": ("soak.errors",),
-    "soak.planerrors": ("soak.errors", "soak.yamlfile"),
+    "soak.planerrors": ("soak.errors", "soak.plantypes", "soak.yamlfile"),
     "soak.abilities": ("chaos", "soak.plan", "soak.proxies"),
     "soak.labrules": (
         "soak.commandplan",

@@ -6,6 +6,7 @@ that ``soak --help`` is quick.
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 import click
@@ -13,11 +14,13 @@ import click
 from soak.cli.after import heal, report, runs
 from soak.cli.before import check, faults, init, plan
 from soak.cli.during import inject, status, stop
-from soak.cli.group import SoakGroup
+from soak.cli.group import SoakGroup, complain
 from soak.cli.lab import lab
 from soak.cli.load import load
 from soak.cli.render import render
 from soak.cli.start import start
+from soak.cli.streams import claim_streams
+from soak.errors import EXIT_USAGE
 
 __all__ = ["cli", "main"]
 
@@ -60,4 +63,7 @@ for command in (
 
 def main() -> NoReturn:
     """Run the command line (entry point)."""
+    if not claim_streams():
+        complain("stdout is closed, so nothing could be shown; leave it open, or send it to /dev/null")
+        sys.exit(EXIT_USAGE)
     cli.main(prog_name="soak")

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from soak.cli.arguments import RUN_NAME
 from soak.cli.group import SoakCommand, note, stdout_console
 from soak.errors import EXIT_DIRTY, EXIT_PASS, RunStateError, SoakError
 from soak.rundir import RunDir
@@ -17,7 +18,7 @@ from soak.runs import all_runs, find_run, leftovers, lock_holder, runs_home
 
 
 @click.command(cls=SoakCommand)
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, type=RUN_NAME)
 @click.option(
     "--format",
     "form",
@@ -70,7 +71,7 @@ def report(
 @click.option("--verdict", is_flag=True, help="Judge each finished run too (reads every store).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def runs(*, verdict: bool, as_json: bool) -> int:
-    """List the runs, oldest first: live, ended, or killed.
+    """List the runs, oldest first: live, ended, killed, or with a store that is damaged.
 
     Examples:
       soak runs
@@ -104,10 +105,12 @@ def _cell(value: object) -> str:
 def _row(run: RunDir, *, verdict: bool) -> dict[str, Any]:
     """Return what is known of a run without judging it, unless asked to."""
     holder = lock_holder(run)
-    meta, ended = _meta(run)
+    meta, ended, damage = _meta(run)
     left = leftovers(run)
     if holder is not None:
         state, words = "live", f"live, pid {holder.pid}"
+    elif damage:
+        state, words = "damaged", "its store is damaged"
     elif ended is not None:
         state, words = "ended", "ended"
     else:
@@ -128,14 +131,15 @@ def _row(run: RunDir, *, verdict: bool) -> dict[str, Any]:
     }
 
 
-def _meta(run: RunDir) -> tuple[dict[str, Any], Any]:
+def _meta(run: RunDir) -> tuple[dict[str, Any], Any, bool]:
+    """Return what the store says of the run and of its end, and whether it is there and cannot be read."""
     from soak.cli.show import open_store  # noqa: PLC0415 - keeps --help quick
 
     try:
         with open_store(run) as reader:
-            return reader.meta("run") or {}, reader.meta("ended")
+            return reader.meta("run") or {}, reader.meta("ended"), False
     except SoakError:  # a run without a readable store is still a run; its state says what is known
-        return {}, None
+        return {}, None, run.db.exists() and run.db.stat().st_size > 0
 
 
 def _verdict(run: RunDir) -> str:
@@ -148,7 +152,7 @@ def _verdict(run: RunDir) -> str:
 
 
 @click.command(cls=SoakCommand)
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, type=RUN_NAME)
 def heal(*, run_name: str | None) -> int:
     """Clean up after a run whose daemon was killed: end its processes, undo what it had broken.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -254,11 +255,37 @@ def init(*, path: Path, force: bool, preset: str | None) -> int:
 
     text = template() if preset is None else preset_text(preset)
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
+        _write_whole(path, text, force=force)
     except FileExistsError as error:
-        raise PlanError(f"{path} exists already; choose another name, or --force to overwrite it") from error
+        raise PlanError(
+            f"{str(path)!r} exists already; choose another name, or --force to overwrite it"
+        ) from error
     except OSError as error:
-        raise PlanError(f"cannot write {path}: {error.strerror}") from error
+        raise PlanError(
+            f"cannot write {str(path)!r}: {error.strerror}; choose a file in a directory that exists and can be written"
+        ) from error
     note(f"wrote {path}; 'soak plan {path}' shows its timeline, 'soak start {path}' runs it")
     return EXIT_PASS
+
+
+def _write_whole(path: Path, text: str, *, force: bool) -> None:
+    """Write a file whole or not at all: a full disk neither leaves half of a new one nor takes the old one away."""
+    if not force:
+        with path.open("x", encoding="utf-8") as file:
+            try:
+                file.write(text)
+                file.flush()
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+        return
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():
+        place.write_text(text, encoding="utf-8")  # a device, which cannot be replaced; a directory refuses
+        return
+    scratch = place.with_name(f".{place.name[:200]}.{os.getpid()}")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(place)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from chaos.model import FaultOutcome
+from soak.cli.arguments import RUN_NAME
 from soak.cli.group import DURATION, SoakCommand, note, stdout_console
 from soak.errors import EXIT_DIRTY, EXIT_FAIL, EXIT_INVALID, EXIT_PASS, ControlError
 from soak.runs import find_live, lock_holder
@@ -23,7 +24,7 @@ _EXIT = {
 
 
 @click.command(cls=SoakCommand)
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, type=RUN_NAME)
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def status(*, run_name: str | None, as_json: bool) -> int:
     """Show how a live run is doing: rate held, latency, failures, faults.
@@ -50,7 +51,7 @@ def status(*, run_name: str | None, as_json: bool) -> int:
 
 
 @click.command(cls=SoakCommand)
-@click.argument("run_name", metavar="[RUN]", required=False)
+@click.argument("run_name", metavar="[RUN]", required=False, type=RUN_NAME)
 @click.option("--no-wait", is_flag=True, help="Return at once instead of at the end of the run.")
 @click.option("--exit-code", is_flag=True, help="Exit with the verdict's code instead of 0.")
 def stop(*, run_name: str | None, no_wait: bool, exit_code: bool) -> int:
@@ -98,7 +99,7 @@ def stop(*, run_name: str | None, no_wait: bool, exit_code: bool) -> int:
     metavar="NAME=VALUE",
     help="A param of the fault: kind=full, kind=routing for reload; see 'soak faults'.",
 )
-@click.option("--run", "run_name", metavar="RUN", help="Which run, when several are live.")
+@click.option("--run", "run_name", type=RUN_NAME, metavar="RUN", help="Which run, when several are live.")
 @click.option("--no-wait", is_flag=True, help="Return as soon as it is accepted.")
 @click.option("--overlap", is_flag=True, help="Let it begin while another fault is active.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final record as JSON.")

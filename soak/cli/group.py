@@ -1,10 +1,12 @@
 """The command line's edge: errors become one sentence and an exit code, never a traceback.
 
-Owns exit codes, the wording of usage errors, Ctrl-C, a closed pipe, and the record of an unexpected crash.
+Owns exit codes, the wording of usage errors, Ctrl-C, a closed pipe, what the host refuses, and the record of an unexpected
+crash.
 """
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import sys
@@ -16,6 +18,7 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 
+from soak.cli.streams import STDOUT, lead_nowhere, tell
 from soak.errors import EXIT_USAGE, SoakError, nearest
 from soak.plan import parse_duration
 from soak.rundir import soak_home
@@ -28,6 +31,22 @@ EXIT_CLOSED_PIPE = 141
 """128 + SIGPIPE, as any other program ends whose reader went away."""
 PIPE_WIDTH = 160
 """Columns of a table when nobody says how wide the output is."""
+
+_WAYS_OUT = {
+    errno.EACCES: "choose a place that you may use, or ask for the right",
+    errno.EPERM: "choose a place that you may use, or ask for the right",
+    errno.EROFS: "choose a place that can be written",
+    errno.ENOSPC: "free some space, or choose another place",
+    errno.EDQUOT: "free some space, or choose another place",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "choose a path without a circle of symlinks",
+    errno.ENOTDIR: "choose a path whose parents are directories",
+    errno.EMFILE: "raise the limit of open files ('ulimit -n')",
+    errno.ENFILE: "close other programs: the whole host is out of open files",
+    errno.EAGAIN: "raise the limit of processes ('ulimit -u'), or end some",
+    errno.ENOMEM: "free some memory, or raise its limit ('ulimit -v')",
+}
+"""What the host may refuse any program, and what to do about it. Every other error of the system is a defect of ours."""
 
 
 class SoakCommand(click.Command):
@@ -79,12 +98,12 @@ class SoakGroup(SoakCommand, click.Group):
 def complain(text: str) -> None:
     """Print each line of an error on stderr."""
     for line in text.splitlines():
-        click.echo(f"soak: {line}", err=True)
+        tell(f"soak: {line}")
 
 
 def note(text: str) -> None:
     """Print progress or advice on stderr."""
-    click.echo(text, err=True)
+    tell(text)
 
 
 def stdout_console() -> Console:
@@ -99,6 +118,9 @@ def _say(error: BaseException) -> int:
         case click.Abort():
             complain("interrupted")
             return EXIT_INTERRUPTED
+        case click.exceptions.NoArgsIsHelpError():
+            tell(error.format_message())
+            return EXIT_USAGE
         case click.ClickException():
             complain(_usage(error))
             return EXIT_USAGE
@@ -106,7 +128,17 @@ def _say(error: BaseException) -> int:
             complain(str(error))
             return error.exit_code
         case _:
-            return _crashed(error)
+            return _refused(error) or _crashed(error)
+
+
+def _refused(error: BaseException) -> int:
+    """Tell what the host refused, which is no defect of ours; return 0 when it is none of that."""
+    number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
+    if not isinstance(error, MemoryError | OSError) or number not in _WAYS_OUT:
+        return 0
+    where = getattr(error, "filename", None)
+    complain(f"{'' if where is None else f'{where!r}: '}{os.strerror(number)}; {_WAYS_OUT[number]}")
+    return EXIT_USAGE
 
 
 def _usage(error: click.ClickException) -> str:
@@ -118,7 +150,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _closed_pipe() -> int:
     """Leave stdout pointing at nothing, so that the interpreter's last flush cannot fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    lead_nowhere(STDOUT)
     return EXIT_CLOSED_PIPE
 
 
@@ -133,10 +165,14 @@ def _crashed(error: BaseException) -> int:
 
 def _record_crash() -> str:
     """Write the traceback where it can be found; return where, in words."""
-    path: Path = soak_home() / "crash.log"
+    words = f"soak {' '.join(sys.argv[1:])}\n{traceback.format_exc()}"
+    try:
+        path: Path = soak_home() / "crash.log"
+    except SoakError as error:
+        return f"SOAK_DEBUG=1 shows the traceback ({error})"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(f"soak {' '.join(sys.argv[1:])}\n{traceback.format_exc()}", encoding="utf-8")
+        path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         return f"SOAK_DEBUG=1 shows the traceback ({path}: {error.strerror})"
     return f"the traceback is in {path}"

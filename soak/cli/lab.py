@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from soak.cli.group import SoakCommand, note
-from soak.errors import LabError
+from soak.errors import LabError, PlanError
 
 if TYPE_CHECKING:
     from soak.lab.local import LocalLab
@@ -52,8 +52,16 @@ def lab(*, backends: int, routes: int, proxy: str, as_json: bool) -> int:
     """
     from soak.lab.throwaway import create_throwaway, remove_throwaway  # noqa: PLC0415 - keeps --help quick
     from soak.plan import Plan  # noqa: PLC0415
+    from soak.proxies.catalog import adapter  # noqa: PLC0415
+    from soak.proxyplan import COMMAND  # noqa: PLC0415
     from soak.rundir import soak_home  # noqa: PLC0415
 
+    adapter(proxy)  # or the nearest known name
+    if proxy == COMMAND:
+        raise PlanError(
+            f"--proxy: {proxy!r} is a proxy that only a plan knows, and 'soak lab' takes none; "
+            "'soak start PLAN' runs one, or name another proxy"
+        )
     plan = Plan.model_validate({"lab": {"backends": backends}, "proxy": {"kind": proxy}})
     run = create_throwaway(soak_home())
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from soak.cli.arguments import FILE
 from soak.cli.group import SoakCommand
 from soak.errors import EXIT_FAIL, EXIT_INVALID, EXIT_PASS
 from soak.report.tables import CLASS_HEAD, class_rows
@@ -81,7 +82,9 @@ def _list_shapes(ctx: click.Context, _: click.Parameter, value: Sequence[str]) -
 @click.option("--seed", type=click.IntRange(0), default=1, metavar="N", help="Of all randomness; default: 1.")
 @click.option("--new-connections", is_flag=True, help="Open a connection for each request.")
 @click.option("--host", metavar="NAME", help="Host to ask for; default: the URL's, with --traffic soak.test.")
-@click.option("--ca", "ca_file", metavar="FILE", help="Authority to trust instead of the system's.")
+@click.option(
+    "--ca", "ca_file", type=FILE, metavar="FILE", help="Authority to trust instead of the system's."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def load(
     *,
@@ -113,6 +116,13 @@ def load(
         raise click.UsageError(
             f"{len(urls)} URLs were given; one, or the http, the https and the tls URL of a proxy"
         )
+    for url in urls:
+        if (
+            not url.isprintable()
+        ):  # line ends and tabs are taken out of a URL in silence by the standard library
+            raise click.UsageError(
+                f"{url!r} is not a URL to load: it holds a control character; leave it out"
+            )
     order = LoadOrder(
         url=urls[0],
         other_url=urls[1] if len(urls) > 1 else None,

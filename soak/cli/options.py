@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from soak.errors import PlanError
 from soak.planfile import PRESETS, Overrides, load_plan
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,9 +50,13 @@ def _length(hours: float | None, minutes: float | None) -> tuple[float | None, s
             f"both --hours {hours:g} and --minutes {minutes:g} were given; give one of them",
             click.get_current_context(),
         )
-    if minutes is not None:
-        return minutes * 60, "--minutes"
-    return (None if hours is None else hours * 3600), "--hours"
+    for flag, given, unit_s in (("--minutes", minutes, 60), ("--hours", hours, 3600)):
+        if given is None:
+            continue
+        if not 0 < given * unit_s < math.inf:  # said here, where the number is still the one that was typed
+            raise PlanError(f"{flag}: length: {given:g} must be more than 0 and finite")
+        return given * unit_s, flag
+    return None, "--hours"
 
 
 _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from soak.cli.arguments import PLACE
 from soak.cli.detached import start_detached
 from soak.cli.group import SoakCommand, note
 from soak.cli.options import plan_options
@@ -23,7 +24,7 @@ from soak.runs import create_run
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=PLACE,
     metavar="DIR",
     help="Put the run here (a new or empty directory) instead of under $SOAK_HOME.",
 )

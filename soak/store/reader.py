@@ -6,12 +6,14 @@ How the file is opened where nothing may be written beside it is ``soak.store.op
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from chaos.model import FaultOutcome, FaultRecord, Source
+from soak.errors import StoreError
 from soak.measure.facts import SecondFacts
 from soak.measure.histogram import Histogram
 from soak.model import (
@@ -71,8 +73,13 @@ class StoreReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Close the file. Raises ``StoreError`` for damage that showed only while it was read."""
         self.close()
+        if isinstance(error, sqlite3.Error | json.JSONDecodeError):
+            raise StoreError(
+                f"{self.path} is damaged: {error}; what can be saved of it, 'sqlite3 {self.path.name} .recover' shows"
+            ) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -1,7 +1,13 @@
 """Where runs live and what their files are called."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from soak.errors import RunStateError
 from soak.rundir import RunDir, soak_home
 
 
@@ -21,6 +27,52 @@ def test_home_is_what_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SOAK_HOME", "here")
     assert tmp_path / "here" == soak_home()
+
+
+def test_a_relative_state_directory_is_ignored(monkeypatch, tmp_path):
+    """As the XDG specification asks; a run must not land where somebody happens to stand."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SOAK_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    assert tmp_path / ".local/state/soak" == soak_home()
+
+
+def test_a_home_of_nobody_says_so(monkeypatch):
+    """With what is set, and what to set."""
+    monkeypatch.setenv("SOAK_HOME", "~nobody-here/x")
+    with pytest.raises(
+        RunStateError, match=r"^SOAK_HOME is '~nobody-here/x': no such user, .* to an absolute path$"
+    ):
+        soak_home()
+
+
+def test_a_relative_home_in_a_directory_that_is_gone_says_so(monkeypatch, tmp_path):
+    """There is nothing that it could be relative to."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("SOAK_HOME", "here")
+    with pytest.raises(
+        RunStateError, match=r"^SOAK_HOME is 'here': No such file or directory; set SOAK_HOME to"
+    ):
+        soak_home()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that has no entry")
+def test_a_user_without_a_home_says_so():
+    """As in a container that runs as a bare number."""
+    ask = "import os, pwd; from soak.rundir import soak_home; os.setuid(54321); soak_home()"
+    done = subprocess.run(
+        [sys.executable, "-c", ask],
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        "RunStateError: the home of the runs is '~/.local/state': no such user, or one without" in done.stderr
+    )
 
 
 def test_files_of_a_run_are_inside_it_and_differ():

@@ -1,9 +1,11 @@
 """Commands for a run that is over, or should be."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +124,40 @@ def test_runs_tell_live_ended_and_killed_apart(soak, finished, home):
     assert "100/s" in text
 
 
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE meta SET value='{{{'", "is damaged: Expecting property name enclosed in double quotes"),
+        ("DROP TABLE windows", "is damaged: no such table: windows"),
+    ],
+)
+def test_a_damaged_store_is_one_sentence_and_not_a_defect_of_soak(soak, finished, home, statement, words):
+    """Damage that shows only on reading, too; the list goes on."""
+    run = finished()
+    with contextlib.closing(sqlite3.connect(run.db)) as db:
+        db.execute(statement)
+        db.commit()
+    result = soak("report")
+    assert (2, "") == (result.exit_code, result.stdout)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"soak: {run.db} {words}")
+    assert "'sqlite3 run.db .recover' shows" in line
+    assert 0 == soak("runs", "--verdict").exit_code
+    assert not (home / "crash.log").exists()
+
+
+def test_a_store_with_pages_of_garbage_is_one_sentence(soak, finished):
+    """As after a disk that lied; 'soak heal' does not need it."""
+    run = finished()
+    with run.db.open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xa5" * 4096 * 15)
+    result = soak("report", "--evidence", "steady")
+    assert 2 == result.exit_code
+    assert "database disk image is malformed" in result.stderr
+    assert 0 == soak("heal", run.id).exit_code
+
+
 def test_runs_can_judge_each(soak, finished, home):
     """A store that cannot be read does not spoil the list."""
     finished(), finished(failing())
@@ -129,6 +165,9 @@ def test_runs_can_judge_each(soak, finished, home):
     broken.db.write_text("no database" * 100)
     rows = json.loads(soak("runs", "--json", "--verdict").stdout)
     assert {"pass", "fail", None} == {row["verdict"] for row in rows}
+    assert [("damaged", "its store is damaged")] == [
+        (row["state"], row["words"]) for row in rows if row["id"] == broken.id
+    ]
     assert "fail" in soak("runs", "--verdict").stdout
 
 

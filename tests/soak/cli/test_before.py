@@ -1,6 +1,8 @@
 """Commands before a run: what they print, and that they run nothing."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -203,7 +205,7 @@ def test_init_never_overwrites_unasked(soak):
     """Work may be in it."""
     Path("soak.yaml").write_text("mine")
     result = soak("init")
-    assert (2, "soak: soak.yaml exists already; choose another name, or --force to overwrite it\n") == (
+    assert (2, "soak: 'soak.yaml' exists already; choose another name, or --force to overwrite it\n") == (
         result.exit_code,
         result.stderr,
     )
@@ -217,4 +219,40 @@ def test_init_says_why_it_cannot_write(soak, place):
     """In the system's words."""
     result = soak("init", place)
     assert 2 == result.exit_code
-    assert f"soak: cannot write {place}: No such file or directory\n" == result.stderr
+    assert (
+        f"soak: cannot write '{place}': No such file or directory; choose a file in a directory that exists and can be written\n"
+    ) == result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_init_on_a_full_disk_leaves_neither_half_a_file_nor_takes_the_old_one(soak, tmp_path):
+    """On a real file system with hardly a byte left."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"this host forbids mounting: {mounted.stderr.decode().strip()}")
+    try:
+        (place / "old.yaml").write_text("mine")
+        (place / "filler").write_bytes(b"x" * 4096)
+        for args in (["new.yaml"], ["old.yaml", "--force"]):
+            result = soak("init", str(place / args[0]), *args[1:])
+            assert (2, "") == (result.exit_code, result.stdout)
+            assert f"soak: cannot write '{place / args[0]}': No space left on device; choose" in result.stderr
+        assert ["filler", "old.yaml"] == sorted(p.name for p in place.iterdir())
+        assert "mine" == (place / "old.yaml").read_text()
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_init_by_force_keeps_a_symlink_and_writes_to_a_device(soak):
+    """What stands at the end of the link is replaced, what cannot be replaced is written to."""
+    Path("real.yaml").write_text("mine")
+    Path("link.yaml").symlink_to("real.yaml")
+    assert 0 == soak("init", "link.yaml", "--force").exit_code
+    assert Path("link.yaml").is_symlink()
+    assert template() == Path("real.yaml").read_text()
+    assert 0 == soak("init", "/dev/null", "--force").exit_code
+    assert Path("/dev/null").is_char_device()

@@ -195,8 +195,55 @@ def test_complaints_go_to_stderr(capsys):
     assert ("", "soak: a\nsoak: b\n") == capsys.readouterr()
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            PermissionError(errno.EACCES, "x", "/root/y"),
+            "'/root/y': Permission denied; choose a place that you may use, or ask for the right",
+        ),
+        (
+            OSError(errno.ENOSPC, "x", "/full/y"),
+            "'/full/y': No space left on device; free some space, or choose",
+        ),
+        (OSError(errno.EMFILE, "x"), "Too many open files; raise the limit of open files ('ulimit -n')"),
+        (
+            BlockingIOError(errno.EAGAIN, "x"),
+            "temporarily unavailable; raise the limit of processes ('ulimit -u')",
+        ),
+        (MemoryError(), "Cannot allocate memory; free some memory, or raise its limit ('ulimit -v')"),
+    ],
+)
+def test_what_the_host_refuses_is_a_sentence_with_a_way_out(home, error, text):
+    """It is no defect of soak, and leaves no record of one."""
+    result = CliRunner().invoke(group_that(raising(error)), ["do"])
+    (line,) = result.stderr.splitlines()
+    assert (2, True) == (result.exit_code, line.startswith("soak: "))
+    assert text in line
+    assert not (home / "crash.log").exists()
+
+
+def test_without_a_command_the_help_is_shown_as_it_is(soak):
+    """On stderr, because it is not what was asked for."""
+    result = soak()
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert result.stderr.startswith("Usage: soak [OPTIONS] COMMAND [ARGS]...\n")
+    assert "\n  start " in result.stderr
+
+
+def test_a_defect_in_a_home_that_leads_nowhere_is_still_a_sentence(monkeypatch):
+    """Both are said."""
+    monkeypatch.setenv("SOAK_HOME", "~nobody-here/x")
+    monkeypatch.delenv("SOAK_DEBUG", raising=False)
+    result = CliRunner().invoke(group_that(raising(ValueError("odd"))), ["do"])
+    assert EXIT_CRASH == result.exit_code
+    assert (
+        "ValueError: odd; SOAK_DEBUG=1 shows the traceback (SOAK_HOME is '~nobody-here/x': " in result.stderr
+    )
+
+
 def test_another_errno_is_a_defect_like_any_other(home):
-    """Only a closed pipe is excused."""
+    """Only what the host may refuse any program is excused."""
     result = CliRunner().invoke(group_that(raising(OSError(errno.EIO, "disk on fire"))), ["do"])
     assert EXIT_CRASH == result.exit_code
     assert Path(home / "crash.log").exists()
