@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from soak.model import (
     Vital,
 )
 from soak.store import StoreReader, StoreWriter
-from soak.store.apply import Caps
 from soak.store.schema import VERSION
 from tests.soak.synthetic import failed, histogram, report, stats, window
 
@@ -259,123 +257,6 @@ class TestEvidence:
             assert [rows[1]] == [e.request for e in r.evidence(row=2)]
             assert [rows[0]] == [e.request for e in r.evidence_in(Phase.STEADY)]
             assert 1 == len(list(r.evidence(limit=1)))
-
-    def test_caps_count_what_they_turn_away(self, path):
-        """Disk stays bounded: overall, by scope, events and sighted values; what is dropped is counted."""
-        caps = Caps(evidence=5, evidence_per_scope=3, evidence_in_any_case=0, events=2, sighted_values=1)
-        with StoreWriter(path, caps=caps) as w:
-            for scope in (0, 1, 2):
-                many = [failed(i, scope, error="x" * 9999) for i in range(4)]
-                w.add_report(report(scope, window(scope), evidence=many, evidence_dropped=10))
-            for i in range(5):
-                w.add_event(Event(i, i, "e"))
-                w.add_sighting(Sighting(SightKind.GENERATION, str(i), SightVia.TRAFFIC, i, i, 3))
-        with StoreReader(path) as r:
-            scopes = [e.request.scope for e in r.evidence()]
-            assert [0, 0, 0, 1, 1] == sorted(scopes)
-            assert 500 == max(len(e.request.error) for e in r.evidence())
-            assert {"evidence_dropped": 37, "events_dropped": 3, "sightings_dropped": 12} == r.counters()
-
-    def test_storms_leave_the_last_fault_something_to_show(self, path):
-        """A few rows of each scope are kept when others have used up the rest."""
-        caps = Caps(evidence=4, evidence_per_scope=4, evidence_in_any_case=2)
-        with StoreWriter(path, caps=caps) as w:
-            for scope in (0, 1, 2):
-                many = [failed(i, scope) for i in range(9)]
-                w.add_report(report(scope, window(scope), evidence=many))
-        with StoreReader(path) as r:
-            assert [0] * 4 + [1] * 2 + [2] * 2 == sorted(e.request.scope for e in r.evidence())
-            assert {"evidence_dropped": 27 - 8} == r.counters()
-
-    def test_what_comes_every_second_does_not_crowd_out_what_comes_once(self, path):
-        """A proxy that is down for a day is probed in vain every second; the fault of its last hour is still an event."""
-        caps = Caps(events=100, events_per_name=3)
-        for part in range(2):  # a writer that continues knows what is there already
-            with StoreWriter(path, caps=caps) as w:
-                for i in range(5):
-                    w.add_event(Event(i, i, "probe.failed"))
-                w.add_event(Event(9, 9, "fault.injected", {"fault": part}))
-        with StoreReader(path) as r:
-            assert 3 == len(list(r.events("probe.failed")))
-            assert [0, 1] == [e.data["fault"] for e in r.events("fault.injected")]
-            assert {"events_dropped": 7} == r.counters()
-
-
-class TestWriter:
-    def test_a_full_queue_turns_new_records_away_and_counts_them(self, path):
-        """The caller is never blocked; precious records are always taken, and the loss is in the store."""
-        w = StoreWriter(path, max_queue=3, commit_every_s=3600)
-        with w._wake:  # the writer cannot take the queue meanwhile
-            for s in range(5):
-                w._put(report(s, window(s)))
-            w.set_meta("ended", {"at_s": 5})
-        assert 2 == w.lost
-        w.close()
-        with StoreReader(path) as r:
-            assert [0, 1, 2] == [x.second for x in r.windows()]
-            assert {"lost_workerreport": 2} == r.counters()
-            assert {"at_s": 5} == r.meta("ended")
-
-    def test_commits_by_itself_within_its_pace(self, path):
-        """Nobody needs to flush."""
-        seen = threading.Event()
-        with StoreWriter(path, commit_every_s=0.01) as w:
-            w.set_meta("a", 1)
-            for _ in range(500):
-                with StoreReader(path) as r:
-                    if r.meta("a") == 1:
-                        seen.set()
-                        break
-                seen.wait(0.01)
-            assert seen.is_set()
-
-    def test_a_write_error_is_kept_told_and_raised(self, path):
-        """A disk that is full (here: a page limit) ends in ``failure`` and ``on_failure``, never in silence."""
-        told: list[StoreError] = []
-        w = StoreWriter(path, on_failure=told.append)
-        w.add_scope(Scope(0, Phase.STEADY))
-        w.flush()
-        w._db.execute("PRAGMA max_page_count = 1")
-        w.set_meta("big", "x" * 5_000_000)
-        with pytest.raises(StoreError, match="cannot be written any more: database or disk is full"):
-            w.flush()
-        assert told == [w.failure]
-        assert isinstance(told[0].__cause__, sqlite3.Error)
-        w.add_event(Event(0, 0, "late"))
-        assert 1 == w.lost
-        with pytest.raises(StoreError, match="any more"):
-            w.close()
-
-    def test_a_record_that_is_no_record_is_a_failure_too(self, path):
-        """Whatever ends the thread is told."""
-        w = StoreWriter(path)
-        w._put(object())
-        with pytest.raises(StoreError, match="any more"):
-            w.close()
-
-    def test_close_is_idempotent_and_later_records_count_as_lost(self, path):
-        """After close nothing is taken."""
-        w = StoreWriter(path)
-        w.close()
-        w.close()
-        w.set_meta("a", 1)
-        assert 1 == w.lost
-
-    def test_refuses_a_directory_that_is_not_there(self, tmp_path):
-        """One sentence, with the path."""
-        with pytest.raises(StoreError, match=r"nowhere/run\.db cannot be created"):
-            StoreWriter(tmp_path / "nowhere" / "run.db")
-
-    def test_refuses_a_foreign_and_a_broken_file(self, path):
-        """A writer never adds tables to somebody else's database."""
-        with sqlite3.connect(path) as db:
-            db.execute("CREATE TABLE t(x)")
-        db.close()
-        with pytest.raises(StoreError, match="not a store of soak"):
-            StoreWriter(path)
-        path.write_bytes(b"not a database, but long enough to be read as one" * 100)
-        with pytest.raises(StoreError, match="cannot be used as a store"):
-            StoreWriter(path)
 
 
 class TestReader:
