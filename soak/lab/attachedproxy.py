@@ -7,7 +7,7 @@ Somebody else started it and will end it; soak changes its files and asks it to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from soak.lab.identified import Identified, IdentifiedProxy, ask_for_reload
 from soak.lab.originals import Originals
 from soak.lab.process import tail
 from soak.labplan import AttachedProxyPlan
-from soak.proxies.base import ProxyAdapter, ProxyModel, ReloadKind, reload_kinds_of
+from soak.proxies.base import ProxyAdapter, ProxyModel, ReadsAtStart, ReloadKind, reload_kinds_of
 
 RENDERED_GENERATION = 0
 """What 'soak render' gives the proxy to start with."""
@@ -72,6 +72,11 @@ class AttachedProxy(IdentifiedProxy):
         files = await asyncio.to_thread(
             self._adapter.render, self._model(self._current, self._directory, broken=False)
         )
+        if stale := await asyncio.to_thread(self._stale, files):
+            raise LabError(
+                f"{self._adapter.name} reads {stale} only when it starts, and {self._directory / stale} is not what this plan "
+                "renders; run 'soak render' with this plan, and start it anew"
+            )
         try:
             await asyncio.to_thread(
                 self._originals.keep,
@@ -102,6 +107,15 @@ class AttachedProxy(IdentifiedProxy):
         return attached.identity
 
     # inside: where this proxy differs from others
+
+    def _stale(self, files: Mapping[str, str]) -> str:
+        """Return which file it was started with that no reload can change any more; "": none."""
+        names = self._adapter.read_at_start if isinstance(self._adapter, ReadsAtStart) else ()
+        for name in names:
+            path = self._directory / name
+            if not path.is_file() or path.read_bytes() != files[name].encode():
+                return name
+        return ""
 
     def _model(self, setting: Setting, directory: Path, *, broken: bool) -> ProxyModel:
         model = super()._model(setting, directory, broken=broken)

@@ -5,7 +5,7 @@ lab runs them. The config generation is a response header that the configuration
 
 What only some proxies need is optional: an adapter that has ``reload`` (``ReloadsByCall``), ``extra_ports``
 (``NeedsPorts``), ``roles`` (``TellsProcesses``), ``metrics_url`` (``HasMetrics``), ``reload_kinds``
-(``KnowsReloadKinds``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not. One whose proxy is several processes has
+(``KnowsReloadKinds``), ``read_at_start`` (``ReadsAtStart``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not. One whose proxy is several processes has
 ``companions`` (``soak.proxies.companion``).
 """
 
@@ -305,6 +305,14 @@ class NeedsPorts(Protocol):
 
     ``METRICS_PORT`` is among them only if this binary has ``Capability.METRICS``.
     """
+
+
+@runtime_checkable
+class ReadsAtStart(Protocol):
+    """An adapter whose proxy reads some of its files only when it starts, so that no reload takes a change of them."""
+
+    read_at_start: Sequence[str]
+    """Their names, as ``render`` has them. What they hold depends on addresses alone, which are the same for a whole run."""
 
 
 @runtime_checkable

@@ -93,6 +93,7 @@ class EnvoyAdapter:
     extra_ports = (METRICS_PORT,)
     metrics_format = MetricsFormat.PROMETHEUS
     reload_kinds = (ReloadKind.ROUTING, ReloadKind.FULL)
+    read_at_start = (_BOOTSTRAP,)
 
     def metrics_url(self, ports: Mapping[str, int], host: str = "127.0.0.1") -> str:
         """Return the only page of the admin side that is not on its socket alone, passed on by a listener."""

@@ -69,6 +69,7 @@ class TraefikAdapter:
     )
     extra_ports = (METRICS_PORT,)
     metrics_format = MetricsFormat.PROMETHEUS
+    read_at_start = (_STATIC,)
     limits: Mapping[str, str] = {
         "tcp": "it loses new connections to a dead backend until a check has seen it, and never notices one that hangs"
     }

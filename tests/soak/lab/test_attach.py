@@ -255,7 +255,7 @@ async def answered_by(lab: AttachLab, origins: set[str]) -> None:
             origins = origins - {(await fetch(lab, "/bytes/10", pipe=True)).headers["x-soak-origin"]}
 
 
-@pytest.mark.parametrize("kind", ["nginx", "haproxy", "envoy"])
+@pytest.mark.parametrize("kind", ["nginx", "haproxy", "envoy", "traefik"])
 async def test_a_byte_pipe_leads_to_the_origins_own_tls(run: RunDir, tmp_path: Path, kind: str):
     """Rendered first and in the run; its certificate is trusted, survives a rotation and an origin that was started again."""
     theirs = Strangers(tmp_path, kind=kind, pipe=True)
@@ -280,6 +280,29 @@ async def test_a_byte_pipe_leads_to_the_origins_own_tls(run: RunDir, tmp_path: P
         assert (await lab.stop()).ok
     finally:
         await lab.stop()
+        theirs.end()
+
+
+async def test_what_only_a_start_reads_is_refused_when_the_plan_has_changed_since(
+    run: RunDir, tmp_path: Path
+):
+    """A backend that Envoy's bootstrap does not know would get nothing, without a word; nothing was changed."""
+    theirs = Strangers(tmp_path, kind="envoy")
+    theirs.start()
+    bootstrap, routes = theirs.directory / "envoy.json", theirs.directory / "routes.yaml"
+    before = routes.read_bytes()
+    attach = theirs.lab["attach"]
+    one = theirs.lab | {"attach": attach | {"backends": attach["backends"][:1]}}
+    plan = Plan.model_validate({"lab": one, "proxy": {"kind": "envoy"}})
+    lab = AttachLab(run, plan, on_event=lambda _name, _data: None)
+    try:
+        with pytest.raises(
+            LabError,
+            match=f"envoy reads envoy.json only when it starts, and {bootstrap} is not what this plan renders",
+        ):
+            await lab.start()
+        assert before == routes.read_bytes()
+    finally:
         theirs.end()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 from typing import Any
+
+import pytest
 
 from chaos.target import BackendState, Identity
 from soak.clock import SystemClock
@@ -12,7 +15,9 @@ from soak.lab.attached import Seen, changed
 from soak.lab.attachedproxy import give_back
 from soak.lab.originals import Originals
 from soak.labplan import AttachedProxyPlan
-from soak.proxies.catalog import adapter
+from soak.proxies.base import ReadsAtStart
+from soak.proxies.catalog import adapter, adapters
+from tests.soak.proxies.conftest import model_of
 
 ME = {"pid": 7, "started": 1.0}
 
@@ -91,3 +96,15 @@ async def test_files_that_cannot_be_put_back_are_named(tmp_path: Path):
     given = await ruin.give_back()
     assert (False, []) == (given.ok, ruin.thing.signals)
     assert f"{ruin.conf} could not be put back" in given.reason
+
+
+@pytest.mark.parametrize("name", [name for name, one in adapters().items() if isinstance(one, ReadsAtStart)])
+def test_what_only_a_start_reads_is_the_same_for_every_generation(name: str, tmp_path: Path):
+    """Else a run could not tell whether a proxy was started with it."""
+    proxy = adapter(name)
+    assert isinstance(proxy, ReadsAtStart)
+    first = model_of(proxy, tmp_path)
+    later = replace(first, generation=9, full_generation=9, routes=3, version="99.1", broken=True)
+    one, other = proxy.render(first), proxy.render(later)
+    assert [one[file] for file in proxy.read_at_start] == [other[file] for file in proxy.read_at_start]
+    assert one != other
