@@ -226,20 +226,30 @@ def _read_holder(fd: int) -> Holder:
 
 
 def all_runs(home: Path | None = None) -> list[RunDir]:
-    """Return every run, oldest first (by the time at which its plan was written)."""
+    """Return every run, oldest first (by the time at which its plan was written), also one that lost its plan."""
     parent = runs_home(home)
     try:
         entries = list(parent.iterdir())
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StoreError(f"cannot list the runs in {parent}: {error.strerror}") from error
+        raise StoreError(
+            f"cannot list the runs in {parent}: {error.strerror}; set SOAK_HOME to a directory that you may read"
+        ) from error
     dated: dict[Path, int] = {}
     for entry in entries:
-        path = entry.resolve()
-        with contextlib.suppress(OSError):
-            dated[path] = RunDir(path).plan.stat().st_mtime_ns
+        with contextlib.suppress(OSError, RuntimeError):  # no run; a circle of symlinks
+            path = entry.resolve()
+            dated[path] = _began_ns(RunDir(path))
     return [RunDir(path) for path in sorted(dated, key=lambda path: (dated[path], path.name))]
+
+
+def _began_ns(run: RunDir) -> int:
+    """Return when a run began, by the first of its files that is left. Raises ``OSError`` for a directory that is no run."""
+    for path in (run.plan, run.journal):
+        with contextlib.suppress(FileNotFoundError):
+            return path.stat().st_mtime_ns
+    return run.db.stat().st_mtime_ns
 
 
 def live_runs(home: Path | None = None) -> list[RunDir]:

@@ -278,10 +278,31 @@ def test_processes_of_a_dead_run_are_leftovers(home):
     assert [] == leftovers(run)
 
 
+def test_a_run_that_lost_its_plan_is_still_one(home):
+    """Its store can be reported and what it left behind must be found; a directory with nothing in it is no run."""
+    one, two, three = (make(home, n) for n in (1, 2, 3))
+    one.db.write_text("")
+    two.journal.write_text("")
+    for run in (one, two, three):
+        run.plan.unlink()
+    assert {one.id, two.id} == {run.id for run in all_runs(home)}
+    assert one.path == find_run(one.id, home).path
+
+
+def test_what_else_lies_among_the_runs_is_passed_over(home):
+    """A circle of symlinks, a link to nowhere, a file."""
+    run = make(home, 1)
+    among = run.path.parent
+    (among / "circle").symlink_to("circle")
+    (among / "nowhere").symlink_to("gone")
+    (among / "file").write_text("x")
+    assert [run.id] == [found.id for found in all_runs(home)]
+
+
 def test_listing_says_why_it_cannot(tmp_path):
     """A file where the directory should be."""
     (tmp_path / "runs").write_text("x")
-    with pytest.raises(StoreError, match=r"cannot list the runs in .*: Not a directory"):
+    with pytest.raises(StoreError, match=r"cannot list the runs in .*: Not a directory; set SOAK_HOME to"):
         all_runs(tmp_path)
 
 
