@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 from soak.clock import RunClock
@@ -95,3 +97,44 @@ def test_a_worker_that_stays_away_does_not_pile_up_memory():
     for second in range(130):
         desk.book.add(report(second, worker=0))
     assert 130 - 120 == len(desk.guard)
+
+
+def test_hours_of_reports_leave_nothing_behind_in_memory(monkeypatch):
+    """Two workers, a new scope each minute, a new generation and certificate each ten seconds, failures, bad seconds and notes."""
+    monkeypatch.setattr("soak.observe._MAX_VALUES", 50)
+    desk = Desk(workers=2)
+
+    def seconds(first: int, count: int) -> None:
+        for second in range(first, first + count):
+            scope = second // 60 + 1
+            desk.book.scope(Scope(scope, (Phase.STEADY, Phase.FAULT)[scope % 2], (scope,), float(second)))
+            value = str(second // 10)
+            seen = tuple(
+                Sighting(kind, value, SightVia.TRAFFIC, float(second), second + 0.5, 3)
+                for kind in (SightKind.GENERATION, SightKind.SERIAL)
+            )
+            for worker in (0, 1):
+                load = window(
+                    second, scope=scope, outcomes={Outcome.STATUS_5XX: 1}, latency_ns=1000 * (second % 97 + 1)
+                )
+                note = {"name": "load.stalled", "late_s": 0.1}
+                gap_s = 5.0 if second % 7 == 0 else 0.0
+                desk.book.add(
+                    report(second, load, worker=worker, sightings=seen, notes=(note,), loop_gap_s=gap_s)
+                )
+            for kept in (desk.kept, desk.unwell, desk.guard, desk.events):
+                kept.clear()
+
+    tracemalloc.start()
+    try:
+        seconds(0, 1500)
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        seconds(1500, 1000)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+    assert 2500 * 202 == desk.ledger.total().sent
+    assert grown < 1000 * 100, f"{grown} bytes after 1,000 seconds: a report has more than 1,000"
