@@ -129,15 +129,15 @@ class Gateway:
         kept = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith(b"connection:")]
         request = b"\r\n".join(kept) + b"\r\nConnection: close\r\n\r\n" + body
         for _ in backends:
-            self.turn = (self.turn + 1) % len(backends)
-            if self.turn in self.forgotten:
+            turn = self.turn = (self.turn + 1) % len(backends)
+            if turn in self.forgotten:
                 continue
-            host, port = backends[self.turn]
+            host, port = backends[turn]
             try:
                 reader, writer = await asyncio.open_connection(host, port)
             except OSError:
                 if self.has("forgets"):
-                    self.forgotten.add(self.turn)
+                    self.forgotten.add(turn)
                 continue
             writer.write(request)
             raw = await reader.read(-1)
