@@ -27,7 +27,7 @@ SOAK = (sys.executable, "-m", "soak.cli")
 CALM = """
     lab: {backends: 3}
     traffic: {response_timeout: 3s}
-    objectives: {rate_held: 0.9, success: 0.98, stale_reuse: 0.02}
+    objectives: {rate_held: 0.9, success: 0.98, stale_reuse: 0.02, recovery_within: 25s, steady_p99: 3s}
     self: {max_lag_p99: 2s, max_loop_gap: 3s, max_unwell: 0.3, max_others: 1}
 """
 """Limits that a busy test machine meets; what a test is about is set by the test."""
