@@ -221,16 +221,19 @@ def ports(plan: Plan, proc: Path = Path("/proc/sys/net/ipv4")) -> Iterator[Findi
             "ports", Level.BLOCK, f"cannot listen on 127.0.0.1: {error.strerror}; is loopback up ('ip link')?"
         )
         return
-    if plan.http_port:
-        try:
-            _bind(plan.http_host, plan.http_port)
-        except OSError as error:
-            yield Finding(
-                "ports",
-                Level.BLOCK,
-                f"cannot listen on {plan.http_host}, http_port {plan.http_port}: {error.strerror}; use another one, or 0 for any",
-            )
-            return
+    try:
+        _bind(plan.http_host, plan.http_port)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+        fix = (
+            "use another one, or 0 for any" if plan.http_port else "let http_host be an address of this host"
+        )
+        yield Finding(
+            "ports",
+            Level.BLOCK,
+            f"cannot listen on {plan.http_host}, http_port {plan.http_port}: {why}; {fix}",
+        )
+        return
     low, high = map(int, (proc / "ip_local_port_range").read_text().split())
     count = high - low + 1
     new = sum(plan.rate * c.share for c in plan.traffic.classes if c.connection == "new")
@@ -249,9 +252,12 @@ def ports(plan: Plan, proc: Path = Path("/proc/sys/net/ipv4")) -> Iterator[Findi
 
 
 def _bind(host: str, port: int) -> None:
-    with socket.socket() as probe:
+    family, kind, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
+        probe.bind(address)
         probe.listen()
 
 

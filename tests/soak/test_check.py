@@ -112,6 +112,37 @@ def test_a_taken_port_is_named():
     assert Level.OK is found.level
 
 
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        (
+            "192.0.2.1",
+            "192.0.2.1, http_port 0: Cannot assign requested address; let http_host be an address of this host",
+        ),
+        (
+            "no host",
+            "no host, http_port 0: Name or service not known; let http_host be an address of this host",
+        ),
+        ("a" * 300, "http_port 0: it is no name of a host; let http_host be an address of this host"),
+    ],
+)
+def test_an_address_that_is_not_of_this_host_is_a_blocker(host, words):
+    """Also when any port will do: the run would fail after its lab was up."""
+    (found,) = check.ports(plan(http_host=host))
+    assert Level.BLOCK is found.level
+    assert found.text.endswith(words)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_the_pages_may_listen_on_either_kind_of_address(host):
+    """IPv6 has a port of its own to try."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    (found,) = check.ports(plan(http_host=host, http_port=port))
+    assert Level.OK is found.level, found.text
+
+
 def test_no_loopback_is_a_blocker(monkeypatch):
     """Nothing of the lab could listen."""
 

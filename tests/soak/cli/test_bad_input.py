@@ -65,6 +65,14 @@ HOST = {
         "traffic: {max_in_flight: 4000000000}",
         "and this plan needs 8,000,000,256; raise it ('ulimit -Hn 8000000256' as root)",
     ),
+    "address-of-nobody-here": (
+        "http_host: 192.0.2.1",
+        "cannot listen on 192.0.2.1, http_port 0: Cannot assign requested address; let http_host be an address of",
+    ),
+    "no-address": (
+        "http_host: not a host",
+        "cannot listen on not a host, http_port 0: Name or service not known",
+    ),
     "taken-port": ("http_port: PORT", "cannot listen on 127.0.0.1, http_port PORT: Address already in use"),
 }
 FLAGS = {
