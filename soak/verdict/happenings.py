@@ -1,7 +1,8 @@
 """What happened to the lab that no fault asked for, as events of the run tell it, and the checks of it.
 
 A proxy that ended has failed even when whoever supervises it hid that from traffic. A backend that ended is the lab's own
-trouble: what fails afterwards excuses the proxy and takes nothing from a pass, as a starved host does.
+trouble: what fails afterwards excuses the proxy and takes nothing from a pass, as a starved host does. So is a container engine
+that goes away and, when it is back, has ended what it ran.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from soak.model import Event, Unwell
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 _PROXY_ENDED = ("proxy.died", "proxy.oom", "proxy.removed")
 _BACKEND_ENDED = ("origin.died", "origin.oom", "origin.removed")
 _PROBE_FAILED = "probe.failed"
+_ENGINE_AWAY, _ENGINE_BACK = "engine.away", "engine.back"
+_BEFORE_S, _ALONG_S = 15.0, 30.0
+"""So long before an engine is seen to be away, and after it is back, what ends is what it took along: one that shuts down ends what it
+runs first, one that was killed does so when it is back, and an end is seen by a look every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,12 @@ class Happenings:
     backend_ended: Sequence[Event] = ()
     bad_certificates: Sequence[Event] = ()
     """Fresh handshakes in which the prober met a certificate that does not verify."""
+    engine_away: Sequence[tuple[float, float]] = ()
+    """From when to when the container engine did not answer; infinity: to the end."""
+
+    def taken_along(self, event: Event) -> bool:
+        """Whether the engine took it along: it ended while that was away, or just before or after that."""
+        return any(a - _BEFORE_S <= event.at_s <= b + _ALONG_S for a, b in self.engine_away)
 
 
 def happenings_of(reader: StoreReader) -> Happenings:
@@ -41,7 +53,18 @@ def happenings_of(reader: StoreReader) -> Happenings:
         bad_certificates=[
             e for e in reader.events(_PROBE_FAILED) if e.data.get("stage") == "certificate" and _at_s(e) >= 0
         ],
+        engine_away=_outages(_named(reader, (_ENGINE_AWAY, _ENGINE_BACK))),
     )
+
+
+def _outages(events: Sequence[Event]) -> list[tuple[float, float]]:
+    """Pair what an engine's watch told, once each and in turn."""
+    ends = [e.at_s for e in events if e.name == _ENGINE_BACK]
+    return [
+        (e.at_s, next((at_s for at_s in ends if at_s >= e.at_s), inf))
+        for e in events
+        if e.name == _ENGINE_AWAY
+    ]
 
 
 def _named(reader: StoreReader, names: Sequence[str]) -> list[Event]:
@@ -53,12 +76,21 @@ def _at_s(event: Event) -> float:
 
 
 def bereft(happened: Happenings, until_s: float) -> list[Unwell]:
-    """Return the stretch, if any, from the first unasked end of a backend to the end: nobody brings it back for sure."""
-    first = next((e for e in happened.backend_ended if e.at_s < until_s), None)
-    if first is None:
-        return []
-    what = f"backend {first.data.get('name', '?')} ended although no fault asked for it ({_how(first.data)})"
-    return [Unwell(first.at_s, until_s, what)]
+    """Return the stretches that are the lab's own trouble, each to the end of the run: nobody brings back for sure what ended.
+
+    From the first unasked end of a backend, and from an engine's going away when that took the proxy along.
+    """
+    found: list[Unwell] = []
+    if first := next((e for e in happened.backend_ended if e.at_s < until_s), None):
+        name = first.data.get("name", "?")
+        what = f"backend {name} ended although no fault asked for it ({_how(first.data)})"
+        found.append(Unwell(first.at_s, until_s, what))
+    if taken := next((e for e in happened.proxy_ended if happened.taken_along(e)), None):
+        away_s = min((a for a, _ in happened.engine_away), key=lambda a: abs(a - taken.at_s))
+        if (from_s := min(away_s, taken.at_s)) < until_s:
+            what = f"the container engine went away at {clock(away_s)} and took the proxy along"
+            found.append(Unwell(from_s, until_s, what))
+    return found
 
 
 def _how(data: Any) -> str:
@@ -72,11 +104,11 @@ def proxy_alive(f: RunFacts) -> Objective | NotJudged:
     found = [
         (e.at_s, f"{e.data.get('name', 'the proxy')} ended at {clock(e.at_s)}: {_how(e.data)}")
         for e in f.happened.proxy_ended
-        if e.at_s <= f.elapsed_s
+        if e.at_s <= f.elapsed_s and not f.happened.taken_along(e)
     ]
     if not found and not seen:
         return NotJudged("proxy_alive", "the proxy was never looked at")
-    if not found:  # an end that was told explains these
+    if not found and not f.happened.proxy_ended:  # an end that was told explains these
         found += [
             (new.at_s, f"its first process was {was} and is {now} since {clock(new.at_s)}")
             for old, new in pairwise(v for v in seen if v.processes)

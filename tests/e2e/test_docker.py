@@ -107,6 +107,22 @@ def test_the_guardian_removes_all_when_the_daemon_was_killed(tmp_path, plan, doc
     wait_for(lambda: not left_in(dockerd), 10, "the guardian's work")
 
 
+@pytest.mark.timeout(180)
+def test_an_engine_that_is_restarted_is_told_and_blamed(tmp_path, plan, dockerd):
+    """It takes proxy and origins along: the run goes on to its end, says so, blames no proxy, and leaves nothing."""
+    with started(tmp_path, "length: 20s\nrate: 100", "--json", calm=plan) as live:
+        _until_running(live)
+        dockerd.end()
+        wait_for(lambda: "engine.away" in live.run.log.read_text(), 20, "the engine's absence being noticed")
+        dockerd.start()
+        out, err = live.process.communicate(timeout=150)
+    report = json.loads(out)
+    assert (3, "invalid") == (live.process.returncode, report["verdict"]), err
+    assert "the container engine went away" in " ".join(report["reasons"])
+    assert "took the proxy along" in " ".join(report["reasons"])
+    assert {} == left_in(dockerd)
+
+
 def _until_running(live: LiveRun) -> None:
     def running() -> bool:
         assert live.process.poll() is None, live.words()

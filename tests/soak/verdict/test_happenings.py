@@ -57,6 +57,38 @@ class TestProxy:
         assert "pass" == verdict(run).verdict
 
 
+class TestEngine:
+    def run(self, *events: Event) -> SyntheticRun:
+        run = SyntheticRun(seconds=300)
+        looks(run, 100)
+        run.events = list(events)
+        run.fail(101, Outcome.CONNECT_REFUSED, 50)
+        return run
+
+    @pytest.mark.parametrize("died_s", [99.0, 105.0, 112.0])
+    def test_an_engine_that_takes_the_proxy_along_is_to_blame(self, verdict, died_s):
+        """It was away, and what it ran ended with it or once it was back: nothing is known of the proxy from then on."""
+        gone = event(died_s, "proxy.died", name="proxy", how="it was ended by SIGKILL")
+        v = verdict(self.run(event(100.0, "engine.away"), event(110.0, "engine.back"), gone))
+        assert "invalid" == v.verdict
+        assert "the container engine went away at 1m40s and took the proxy along" in v.reasons[0]
+
+    @pytest.mark.parametrize("died_s", [84.0, 141.0])
+    def test_a_proxy_that_ends_at_another_time_ends_by_itself(self, verdict, died_s):
+        """Before the engine went, or long after it was back."""
+        gone = event(died_s, "proxy.died", name="proxy", how="it was ended by SIGSEGV")
+        v = verdict(self.run(event(100.0, "engine.away"), event(110.0, "engine.back"), gone))
+        assert ("fail", ["proxy_alive"]) == (
+            v.verdict,
+            [o.name for o in v.objectives if o.name == "proxy_alive" and not o.ok],
+        )
+
+    def test_an_engine_that_is_away_excuses_nothing_by_itself(self, verdict):
+        """Containers run without it; a proxy that fails meanwhile fails."""
+        v = verdict(self.run(event(100.0, "engine.away")))
+        assert "fail" == v.verdict
+
+
 class TestBackends:
     def test_a_backend_that_died_by_itself_is_not_held_against_the_proxy(self, verdict):
         """Nobody can say what the proxy should have done: invalid, with the backend's name."""
