@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from soak.measure.histogram import Histogram
 from soak.model import Outcome
 from soak.verdict import (
     aftermath,
@@ -29,6 +30,8 @@ FINISHED = "finished"
 WISHED_ENDS = frozenset({FINISHED, "stopped", "soak stop", "SIGINT", "SIGTERM"})
 """Ends that the plan or a person wanted; a run that ended otherwise cannot be judged as a whole."""
 _END_SLACK_S = 2.0
+_RACE_S = 0.05
+_LEAST_DROPPED = 5
 Check = Callable[[RunFacts], Found | Sequence[Found]]
 
 
@@ -128,11 +131,31 @@ def stale_reuse(f: RunFacts) -> Objective | NotJudged:
     blind = sum(t.stale_non_idempotent for t in f.totals)
     value, limit = stale / ended, f.objectives.stale_reuse
     measured = f"stale_reuse / ended; {blind} of {stale} not idempotent, so no client may repeat them blindly"
-    if value <= limit:
+    no_race = _dropped(f)
+    if value <= limit and not no_race:
         return Objective("stale_reuse", measured, value, limit, "share")
     when, at_s, fault, evidence = first_of(f, [Outcome.STALE_REUSE])
-    reason = f"{stale} of {ended} requests met a connection that the proxy was closing ({value:.4%}, limit {limit:.4%}){when}"
+    reason = f"{stale} of {ended} requests met a connection that the proxy was closing ({value:.4%}, limit {limit:.4%}){no_race}{when}"
     return Objective("stale_reuse", measured, value, limit, "share", Word.FAIL, reason, at_s, fault, evidence)
+
+
+def _dropped(f: RunFacts) -> str:
+    """Say when most of these requests, in steady state and at transitions, met no race at all: the proxy had them, and dropped them.
+
+    A connection that was closing as the request went out is seen to close one way over the network later, at most.
+    """
+    handshakes = Histogram()
+    for *_, handshake in f.histograms.values():
+        handshakes.merge(handshake)
+    race_s = max(_RACE_S, handshakes.quantile_ns(0.5) / 1e9)
+    ages = [age_s for scope, age_s in f.stale_kept if in_steady(f, scope) or in_transition(f, scope)]
+    late = sum(age_s > race_s for age_s in ages)
+    if late < _LEAST_DROPPED or late <= len(ages) / 2:
+        return ""
+    return (
+        f"; {late} of {len(ages)} kept as evidence closed later than {race_s * 1e3:.0f} ms after the request was sent, "
+        "so it was no race: the proxy had these requests and dropped them"
+    )
 
 
 def tls_not_resumed(f: RunFacts) -> Objective | NotJudged:

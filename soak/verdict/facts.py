@@ -110,6 +110,8 @@ class RunFacts:
     excused_failures: Mapping[Key, Counter[Outcome]]
     firsts: Mapping[tuple[str, int, Outcome], FirstFailure]
     """First failure by class, scope and outcome; of what is not a mismatch, unwell seconds left out."""
+    stale_kept: Sequence[tuple[int, float]]
+    """Scope of each evidence row of ``stale_reuse``, and how long after its send the connection closed, in seconds."""
     class_limits: Mapping[str, ClassObjectivesPlan]
     """Objectives of single classes, from the plan."""
     in_flight: Mapping[str, int]
@@ -228,6 +230,7 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         failures=failures,
         excused_failures=excused,
         firsts=firsts,
+        stale_kept=_stale_kept(reader, stretches),
         class_limits={c.name: c.objectives for c in plan.traffic.classes} if plan else {},
         in_flight=in_flight,
         histograms=reader.histograms(),
@@ -333,6 +336,11 @@ def _failures(
             if what not in firsts and (not apart or outcome in MISMATCHES):
                 firsts[what] = FirstFailure(row.second, row.traffic, rows.get(what))
     return all_failures, excused, firsts
+
+
+def _stale_kept(reader: StoreReader, stretches: Stretches) -> list[tuple[int, float]]:
+    rows = [e.request for e in reader.evidence(limit=2**31) if e.request.outcome is Outcome.STALE_REUSE]
+    return [(r.scope, r.done_s - r.sent_s) for r in rows if not stretches.covers(int(r.done_s))]
 
 
 def _identities(reader: StoreReader) -> tuple[list[str], dict[str, int]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from chaos.model import FaultOutcome
 from soak.model import Event, Outcome, Sighting, SightKind, SightVia, Vital
 from tests.soak.synthetic import SyntheticRun, histogram, record, window
+from tests.soak.synthetic import failed as failed_request
 from tests.soak.verdict.runs import eventful
 
 LONG_S = 7300
@@ -111,6 +113,21 @@ planted("the new certificate is never served, late, or not by all workers", "fau
 WRONG_CERTIFICATE = "a wrong or expired certificate is served, if only to new connections"
 planted(WRONG_CERTIFICATE, "transition_failures")(under_reload(Outcome.TLS_CERTIFICATE))
 planted(WRONG_CERTIFICATE, "steady_failures")(steady(Outcome.TLS_CERTIFICATE))
+
+
+@planted("requests in flight on kept connections are dropped, within the budget for races", "stale_reuse")
+def _dropped_in_flight() -> SyntheticRun:
+    return stale(5, after_s=0.08)
+
+
+def stale(n: int, *, after_s: float) -> SyntheticRun:
+    """A reload at which so many requests ended with their kept connection, so long after they were sent."""
+    run = SyntheticRun(seconds=300)
+    run.add_fault(record(1, "reload", 100.0))
+    run.fail(100, Outcome.STALE_REUSE, n, evidence=False)
+    rows = [failed_request(100, run.scope_at(100), Outcome.STALE_REUSE) for _ in range(n)]
+    run.evidence[100] = [replace(row, done_s=row.sent_s + after_s) for row in rows]
+    return run
 
 
 @planted("it takes effect late", "config_effect")

@@ -10,6 +10,7 @@ from soak.store import StoreReader
 from soak.verdict import Word, gather, judge
 from soak.verdict.facts import RunFacts
 from tests.soak.synthetic import SyntheticRun, record
+from tests.soak.verdict.planted import stale
 from tests.soak.verdict.runs import eventful, only_missed
 
 
@@ -106,6 +107,21 @@ class TestTraffic:
         run = eventful()
         run.fail(10, Outcome.STALE_REUSE, 4)
         assert "pass" == verdict(run).verdict
+
+    @pytest.mark.parametrize(
+        ("n", "after_s", "word"), [(5, 0.08, "fail"), (5, 0.02, "pass"), (4, 0.08, "pass")]
+    )
+    def test_what_the_proxy_had_and_dropped_is_no_race_and_has_no_budget(self, verdict, n, after_s, word):
+        """A race is seen within milliseconds; a few late ones may have met a busy host."""
+        v = verdict(stale(n, after_s=after_s))
+        assert word == v.verdict
+        if word == "fail":
+            missed = only_missed(v)
+            assert ("stale_reuse", 1) == (missed.name, missed.fault)
+            assert (
+                "5 of 5 kept as evidence closed later than 50 ms after the request was sent" in missed.reason
+            )
+            assert "the proxy had these requests and dropped them" in missed.reason
 
     def test_stale_reuse_past_its_budget(self, verdict):
         """With the share that no client may repeat blindly."""
