@@ -93,11 +93,12 @@ def load_saved(path: Path) -> Plan:
 
 
 def plan_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a plan, with the names of the faults, for completion in editors."""
+    """Return the JSON Schema of a plan, with the names of faults and proxies, for completion in editors."""
     schema = Plan.model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "soak plan"
     schema["$defs"]["FaultSeriesPlan"]["properties"]["fault"]["enum"] = sorted(known_faults())
+    schema["$defs"]["ProxyPlan"]["properties"]["kind"]["enum"] = sorted(adapters())
     return schema
 
 

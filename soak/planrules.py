@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from chaos.fault import Fault, TargetKind, refused_params
-from chaos.faults.catalog import registry
+from chaos.faults.catalog import CatalogError, registry
 from chaos.model import FaultShape
 from chaos.timeline import Series, Timeline, plan_timeline
 from soak.abilities import lacking, unable, why_not
-from soak.errors import nearest
+from soak.errors import PlanError, nearest
 from soak.labrules import broken_lab_rules
 from soak.plan import FaultSeriesPlan, Plan, format_duration
 from soak.proxies.base import Capability, supported_by
@@ -29,8 +29,11 @@ PROXY_TARGET = "proxy"
 
 
 def known_faults() -> Mapping[str, Fault]:
-    """Return every fault by name."""
-    return registry()
+    """Return every fault by name. Raises ``PlanError`` for a file among them that defines none, as whoever adds one may find."""
+    try:
+        return registry()
+    except CatalogError as error:
+        raise PlanError(str(error)) from error
 
 
 def known_targets(fault: Fault, plan: Plan) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ class ProxyPlan(Frozen):
 
     kind: str = Field(
         "nginx",
-        description="Adapter name: nginx, haproxy, caddy, traefik, envoy, node, rocky, node-tcp; or command.",
+        description="Name of an adapter ('soak start --help' lists them); or command: a proxy that only the plan knows.",
     )
     binary: str | None = Field(
         None, description="Path of the proxy's binary; default: the one from its package or on PATH."

@@ -1,4 +1,4 @@
-"""Types of arguments that several commands take: what is wrong with a value is said before anything is touched."""
+"""Types of arguments and options that several commands take: what is wrong with a value is said before anything is touched."""
 
 from __future__ import annotations
 
@@ -61,6 +61,19 @@ class FileType(click.ParamType[str]):
 RUN_NAME = RunNameType()
 PLACE = PlaceType()
 FILE = FileType()
+
+
+class ProxyOption(click.Option):
+    """An option whose help ends in the names of the proxies, so that one that is added is named without a second file."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Look the names up only when help is shown: it imports every adapter."""
+        from soak.proxies.catalog import adapters  # noqa: PLC0415 - see above
+        from soak.proxyplan import COMMAND  # noqa: PLC0415
+
+        record = super().get_help_record(ctx)
+        names = ", ".join(name for name in adapters() if name != COMMAND)
+        return None if record is None else (record[0], f"{record[1]}: {names}.")
 
 
 def _unreachable(path: Path) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from soak.cli.arguments import ProxyOption
 from soak.cli.group import SoakCommand, note
 from soak.errors import LabError, PlanError
 
@@ -34,10 +35,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     help="Hosts with a route each: r1.soak.test, ...; default: 0.",
 )
 @click.option(
-    "--proxy",
-    default="nginx",
-    metavar="NAME",
-    help="The proxy: nginx (the default), haproxy, caddy, traefik, envoy, node, rocky, node-tcp.",
+    "--proxy", cls=ProxyOption, default="nginx", metavar="NAME", help="The proxy; default: nginx. One of"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 def lab(*, backends: int, routes: int, proxy: str, as_json: bool) -> int:

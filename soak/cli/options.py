@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from soak.cli.arguments import ProxyOption
 from soak.errors import PlanError
 from soak.planfile import PRESETS, Overrides, load_plan
 
@@ -67,11 +68,7 @@ _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
     click.option("--hours", type=float, metavar="H", help="Length of the run."),
     click.option("--minutes", type=float, metavar="M", help="Length of the run."),
     click.option("--rate", type=float, metavar="R", help="Requests per second."),
-    click.option(
-        "--proxy",
-        metavar="NAME",
-        help="The proxy under test: nginx, haproxy, caddy, traefik, envoy, node, rocky, node-tcp.",
-    ),
+    click.option("--proxy", cls=ProxyOption, metavar="NAME", help="The proxy under test"),
     click.option(
         "--lab",
         metavar="KIND",

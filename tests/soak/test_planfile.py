@@ -23,6 +23,7 @@ from soak.planfile import (
 )
 from soak.planrules import timeline_of
 from soak.proxies.base import Capability
+from soak.proxies.catalog import adapters
 from soak.shapes import SHAPES
 from soak.yamlfile import parse_yaml
 
@@ -244,10 +245,11 @@ def test_an_unknown_preset_is_named_with_the_known():
     assert "--preset: there is no preset 'dayy'; did you mean 'day'?" == refusal(preset="dayy")
 
 
-def test_the_schema_knows_the_faults_and_the_spelling_of_keys():
-    """So that an editor completes both."""
+def test_the_schema_knows_faults_and_proxies_and_the_spelling_of_keys():
+    """So that an editor completes all three."""
     schema = plan_schema()
     assert sorted(registry()) == schema["$defs"]["FaultSeriesPlan"]["properties"]["fault"]["enum"]
+    assert sorted(adapters()) == schema["$defs"]["ProxyPlan"]["properties"]["kind"]["enum"]
     assert "self" in schema["properties"]
     assert schema["additionalProperties"] is False
 

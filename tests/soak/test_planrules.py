@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
-from chaos.faults.catalog import registry
+from chaos.faults.catalog import CatalogError, registry
 from soak.abilities import lacking
+from soak.errors import PlanError
 from soak.plan import Plan, format_duration
 from soak.planfile import load_plan
-from soak.planrules import broken_rules, default_hold, fill_holds, known_targets, timeline_of
+from soak.planrules import (
+    broken_rules,
+    default_hold,
+    fill_holds,
+    known_faults,
+    known_targets,
+    timeline_of,
+)
 
 
 def plan(*series: dict[str, Any], **fields: Any) -> Plan:
@@ -171,3 +179,16 @@ def test_what_takes_containers_is_refused_in_a_local_lab(fault):
     assert ("chaos", "series", 0, "fault") == path
     assert f"{fault} needs {fault.replace('-', '_')}, and the local lab cannot" in words
     assert [] == list(broken_rules(Plan.model_validate({"chaos": chaos, "lab": {"kind": "docker"}})))
+
+
+def test_a_file_among_the_faults_that_defines_none_is_a_sentence(monkeypatch):
+    """Whoever adds one meets it first, and it is no defect of soak."""
+
+    def broken():
+        raise CatalogError("chaos.faults.mine defines no FAULT; see docs/ADDING_A_FAULT.md")
+
+    monkeypatch.setattr("soak.planrules.registry", broken)
+    with pytest.raises(
+        PlanError, match=r"^chaos\.faults\.mine defines no FAULT; see docs/ADDING_A_FAULT\.md$"
+    ):
+        known_faults()

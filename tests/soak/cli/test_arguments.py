@@ -7,6 +7,7 @@ import click
 import pytest
 
 from soak.cli.arguments import FILE, PLACE, RUN_NAME
+from soak.proxies.catalog import adapters
 
 
 def complaint(kind: click.ParamType[object], value: str) -> str:
@@ -85,3 +86,12 @@ def test_a_file_is_one_that_nobody_waits_for(tmp_path, monkeypatch):
     assert "'pipe' is no regular file; name one" == complaint(FILE, "pipe")
     assert "'.' is no regular file; name one" == complaint(FILE, ".")
     assert "cannot read 'gone': No such file or directory; name another file" == complaint(FILE, "gone")
+
+
+@pytest.mark.parametrize("command", ["start", "plan", "check", "render", "lab"])
+def test_help_names_every_proxy_that_there_is(soak, command):
+    """From the catalog: a new adapter is named without a line here."""
+    words = " ".join(soak(command, "--help").stdout.split())
+    names = [name for name in adapters() if name != "command"]
+    assert f": {', '.join(names)}." in words
+    assert {"nginx", "varnish"} < set(names)
