@@ -20,7 +20,7 @@ from rich.console import Console
 
 from soak.cli.streams import STDOUT, lead_nowhere, tell
 from soak.errors import EXIT_USAGE, SoakError, nearest
-from soak.plan import parse_duration
+from soak.plan import format_duration, parse_duration
 from soak.rundir import soak_home
 
 EXIT_CRASH = 70
@@ -29,6 +29,7 @@ EXIT_INTERRUPTED = 130
 """128 + SIGINT."""
 EXIT_CLOSED_PIPE = 141
 """128 + SIGPIPE, as any other program ends whose reader went away."""
+LONGEST_S = 31 * 86_400.0
 PIPE_WIDTH = 160
 """Columns of a table when nobody says how wide the output is."""
 
@@ -179,7 +180,7 @@ def _record_crash() -> str:
 
 
 class DurationType(click.ParamType[float]):
-    """``30s``, ``15m``, ``1h30m``: seconds as a float, more than zero."""
+    """``30s``, ``15m``, ``1h30m``: seconds as a float, more than zero, and no longer than a run may be."""
 
     name = "duration"
 
@@ -191,6 +192,8 @@ class DurationType(click.ParamType[float]):
             self.fail(str(error), param, ctx)
         if seconds == 0:
             self.fail(f"{value!r} must be longer than 0", param, ctx)
+        if seconds > LONGEST_S:
+            self.fail(f"{value!r} must be at most {format_duration(LONGEST_S)}, the longest run", param, ctx)
         return seconds
 
 

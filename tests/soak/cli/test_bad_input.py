@@ -153,6 +153,10 @@ FLAGS = {
         "reload is a change without a way back and cannot hold",
     ),
     "inject-for": (["inject", "backend-down", "--for", "soon"], "'soon' is not a duration"),
+    "inject-endless": (
+        ["inject", "backend-down", "--for", "1000000d"],
+        "'1000000d' must be at most 31d, the longest run",
+    ),
     "inject-zero": (["inject", "backend-down", "--for", "0s"], "'0s' must be longer than 0"),
     "load-url": (["load", "ftp://x", "--rate", "1", "--seconds", "1"], "'ftp://x' is not a URL to load"),
     "load-rate": (["load", "http://x/", "--rate", "-1", "--seconds", "1"], "rate is -1; it must be"),
