@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +12,9 @@ from soak.store import StoreReader
 from soak.store.schema import ROLLUP_S
 
 _LEAST_QUARTER_S = 10
+_SLOWER = 1.1
+_BAD = 3.0
+_SIGMAS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,23 @@ class Quarters:
 
     first: Mapping[str, Histogram]
     last: Mapping[str, Histogram]
+    first_p99s: Sequence[float] = ()
+    """p99 of each second, in seconds."""
+    last_p99s: Sequence[float] = ()
+
+    def slower(self) -> bool:
+        """Whether it is not for a few bad seconds alone that the last quarter is slower: most are, or far more are bad.
+
+        On a host that has other things to do, one second of a hundred is bad now and then, and p99 is decided by whether
+        that is a little more or a little less than one.
+        """
+        if not self.first_p99s or not self.last_p99s:
+            return True
+        usual = statistics.median(self.first_p99s)
+        if statistics.median(self.last_p99s) > _SLOWER * usual:
+            return True
+        few, many = (sum(p > _BAD * usual for p in p99s) for p99s in (self.first_p99s, self.last_p99s))
+        return many >= 2 * few and many - few > _SIGMAS * math.sqrt(many + few)
 
     def whole(self) -> tuple[Histogram, Histogram]:
         """Return both with all classes together."""
@@ -41,10 +63,13 @@ def quarters_of(
     first_end, last_start = quarter, int(elapsed_s) - quarter
     if quarter >= 2 * ROLLUP_S:  # whole spans are read from their roll-ups
         first_end, last_start = first_end // ROLLUP_S * ROLLUP_S, -(-last_start // ROLLUP_S) * ROLLUP_S
-    return Quarters(
-        _read(reader, _without(0, first_end, apart)),
-        _read(reader, _without(last_start, int(elapsed_s), apart)),
-    )
+    first = list(_without(0, first_end, apart))
+    last = list(_without(last_start, int(elapsed_s), apart))
+    return Quarters(_read(reader, first), _read(reader, last), _p99s(reader, first), _p99s(reader, last))
+
+
+def _p99s(reader: StoreReader, ranges: Iterable[tuple[int, int]]) -> list[float]:
+    return [f.p99_s for a, b in ranges for f in reader.seconds(a, b) if f.done]
 
 
 def _without(start: int, end: int, apart: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -36,8 +36,10 @@ def old_workers_gone(f: RunFacts) -> Objective | NotJudged:
     worst: tuple[int, Vital, str] | None = None
     each = statistics.median(v.processes - v.old_processes for v in seen)
     limit_s = f.objectives.drain_within + f.connection_age_s
+    since_s = 0.0  # of the looks that saw some without a break: who else reloads a proxy is not ours to know
     for v in seen:
-        left, words = _left(v, changes, each, limit_s)
+        since_s = since_s if v.old_processes else v.at_s
+        left, words = _left(v, changes, each, limit_s, since_s)
         if left and (worst is None or left >= worst[0]):
             worst = (left, v, words)
     if worst is None:
@@ -79,12 +81,12 @@ class _Changes:
         return bisect_right(self.began_s, at_s) - bisect_right(self.over_s, at_s - within_s)
 
 
-def _left(v: Vital, changes: _Changes, each: float, limit_s: float) -> tuple[int, str]:
+def _left(v: Vital, changes: _Changes, each: float, limit_s: float, since_s: float) -> tuple[int, str]:
     """Return how many old workers one look shows too many, and what to say of them."""
     if not v.old_processes or v.at_s < changes.began_s[0]:
         return 0, ""
     asked_s, last = changes.last(v.at_s)
-    if (age_s := v.at_s - asked_s) > limit_s:
+    if (age_s := v.at_s - max(asked_s, since_s)) > limit_s:
         words = f"{v.old_processes} old workers still lived {age_s:.0f} s after {label(last)} (limit {limit_s:g} s)"
         return v.old_processes, words
     # One more than began within the drain time: a look may come just as it ends.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -326,3 +327,33 @@ for _mib_per_h in (60, 10):
 planted("files or connections to backends leak", "fds_growth")(
     lambda: looked_at(fds=lambda t: 50 + 30 * t / 3600)
 )
+
+
+# -- nothing at all ------------------------------------------------------------------------------------------------------------------
+
+
+def noisy(seed: int) -> SyntheticRun:
+    """Two healthy hours of a proxy on a host that has other things to do: everything wanders, hiccups, drains and races."""
+    rng = random.Random(seed)
+    run = answering(**dict.fromkeys(("b1", "b2", "b3"), (LONG_S * 33, LONG_S - 0.1)))
+    run.seconds, fault = LONG_S, 0
+    for t in range(300, 7200, 300):
+        run.add_fault(record(fault := fault + 1, "reload", float(t), active_s=t + rng.uniform(0.05, 0.6)))
+        run.fail(t, Outcome.STALE_REUSE, rng.choice((1, 2)), evidence=False)
+        if t % 900 == 0:
+            away_s = {"reverted_s": t + 120.0, "recovery_s": rng.uniform(0, 3), "recovered_s": t + 120.5}
+            run.add_fault(record(fault := fault + 1, "backend-down", t + 60.0, target="b2", **away_s))
+            run.fail(t + 60, Outcome.STATUS_5XX, 2, evidence=False)
+    rss, files = 30.0, 60.0
+    for t in range(0, LONG_S, 5):
+        rss += 0.002 * (30 - rss) + rng.gauss(0, 0.03)
+        files += 0.02 * (60 - files) + rng.gauss(0, 1.2)
+        old = 2 if 0 < t % 300 < 10 and 300 < t < 7200 else 0
+        sizes = int((rss + 8 * old) * MIB), t * 0.05 + rng.uniform(0, 0.05), int(files) + 10 * old
+        run.vitals.append(Vital(float(t), "proxy", *sizes, 3 + old, old, {"pid": 7, "roles": {"worker": 2}}))
+    for s in range(LONG_S):
+        ms = rng.lognormvariate(0, 0.15) * (rng.uniform(5, 300) if rng.random() < 0.01 else 1)
+        latency = histogram(97, ms)
+        latency.merge(histogram(3, ms * rng.uniform(1, 6)))
+        run.changes[s] = {"latency": latency}
+    return run

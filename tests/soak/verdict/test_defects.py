@@ -10,7 +10,7 @@ import pytest
 from soak.model import Outcome
 from soak.plan import ObjectivesPlan
 from soak.verdict.checks import CHECKS
-from tests.soak.verdict.planted import PLANTED
+from tests.soak.verdict.planted import PLANTED, noisy
 
 PAGE = Path(__file__).parents[3] / "docs" / "DEFECTS.md"
 NOT_OF_THE_PROXY = {
@@ -89,6 +89,15 @@ def test_a_planted_defect_fails_the_run_and_is_named(verdict, objective, build):
     assert "fail" == missed[objective].word
     assert missed[objective].reason
     assert set(missed) <= {objective, *BESIDE}, v.reasons
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_healthy_proxy_on_a_noisy_host_passes_by_every_objective_over_hours(verdict, seed):
+    """A verdict that cries wolf is worth no more than one that sleeps."""
+    v = verdict(noisy(seed))
+    assert ("pass", []) == (v.verdict, v.reasons)
+    judged = {o.name for o in v.objectives}
+    assert {"p99_drift", "cpu_drift", "rss_growth", "fds_growth", "old_workers_gone", "balance"} < judged
 
 
 BESIDE = {"success", "steady_failures", "mismatches"}

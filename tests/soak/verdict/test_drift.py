@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -105,8 +106,7 @@ class TestGoesOn:
         assert found is not None
         assert found.slope_per_h > 0
         assert 0.0 == found.lasting_per_h
-        assert not found.grows
-        assert not found.climbs
+        assert (True, False) == (found.climbs, found.grows)
 
     def test_what_grows_to_the_end_lasts_and_climbs(self):
         """As fast in its second half as in all."""
@@ -119,5 +119,17 @@ class TestGoesOn:
         """Then the slope of the whole is all there is."""
         found = trend_of([(float(t), float(t)) for t in range(10)])
         assert found is not None
-        assert (None, False) == (found.late_per_h, found.climbs)
+        assert (None, True) == (found.late_per_h, found.climbs)
         assert found.slope_per_h == found.lasting_per_h
+
+    def test_what_wanders_about_does_not_climb(self):
+        """Its neighbours are alike, so the test of significance takes it for a trend; it goes down again and again."""
+        rng = random.Random(10)
+        walk, points = 30.0, []
+        for t in range(1440):
+            walk += rng.gauss(0, 0.06)
+            points.append((t * 5.0, walk + math.sin(t / 60)))
+        found = trend_of(points)
+        assert found is not None
+        assert found.significant
+        assert (False, False) == (found.climbs, found.grows)

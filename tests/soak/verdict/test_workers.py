@@ -54,6 +54,11 @@ def test_a_worker_may_live_as_long_as_connections_of_clients(verdict, max_age, w
     assert word == verdict(run).verdict
 
 
+def test_a_reload_that_somebody_else_asked_for_is_no_leak(verdict):
+    """By an operator, or by whatever rotates logs: its old workers are no older than the first look that saw them."""
+    assert "pass" == verdict(reloaded(40, lambda t: int(200 <= t < 225), last_s=50)).verdict
+
+
 def test_a_reload_that_is_under_way_is_no_old_one(verdict):
     """Between its application and its effect new workers are there and old ones not gone."""
     run = reloaded(50, lambda t: int(200 <= t < 300), last_s=60)
