@@ -34,7 +34,7 @@ from soak.runs import all_runs, find_run, leftovers, lock_holder, runs_home
 @click.option(
     "--objectives",
     "objectives_file",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     metavar="FILE",
     help="Judge by the limits of this YAML file instead of the plan's.",
 )

@@ -32,7 +32,9 @@ def _table(*columns: str) -> Table:
 
 
 @click.command(cls=SoakCommand)
-@click.argument("plan_file", metavar="[PLAN.yaml]", required=False, type=click.Path(path_type=Path))
+@click.argument(
+    "plan_file", metavar="[PLAN.yaml]", required=False, type=click.Path(readable=False, path_type=Path)
+)
 @click.option("--preset", metavar="NAME", help="Of the proxy and lab of this built-in plan.")
 @click.option("--proxy", metavar="NAME", help="Of this proxy; default: nginx.")
 @click.option("--lab", metavar="KIND", help="In this lab; default: local.")

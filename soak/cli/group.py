@@ -48,6 +48,12 @@ _WAYS_OUT = {
     errno.ENOMEM: "free some memory, or raise its limit ('ulimit -v')",
 }
 """What the host may refuse any program, and what to do about it. Every other error of the system is a defect of ours."""
+_PLAIN_WORDS = {
+    "is not a valid float": "is not a number; write it like 1000 or 0.5",
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid integer": "is not a whole number",
+}
+"""What click says in the words of programmers, and what we say."""
 
 
 class SoakCommand(click.Command):
@@ -145,6 +151,8 @@ def _refused(error: BaseException) -> int:
 def _usage(error: click.ClickException) -> str:
     """Word click's complaint as one sentence that says where help is."""
     text = error.format_message().strip().rstrip(".").replace("\n", " ")
+    for theirs, ours in _PLAIN_WORDS.items():
+        text = text.replace(theirs, ours)
     context = getattr(error, "ctx", None)
     return f"{text} (see '{context.command_path} --help')" if context is not None else text
 

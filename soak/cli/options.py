@@ -61,7 +61,9 @@ def _length(hours: float | None, minutes: float | None) -> tuple[float | None, s
 
 
 _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
-    click.argument("plan_file", metavar="[PLAN.yaml]", required=False, type=click.Path(path_type=Path)),
+    click.argument(
+        "plan_file", metavar="[PLAN.yaml]", required=False, type=click.Path(readable=False, path_type=Path)
+    ),
     click.option(
         "--preset", metavar="|".join(PRESETS), help="A built-in plan; without one and without a file: day."
     ),

@@ -80,7 +80,12 @@ FLAGS = {
         ["start", "gone.yaml"],
         "cannot read 'gone.yaml': No such file or directory; 'soak init gone.yaml'",
     ),
-    "flag-type": (["start", "--rate", "fast"], "Invalid value for '--rate': 'fast' is not a valid float"),
+    "flag-type": (
+        ["start", "--rate", "fast"],
+        "Invalid value for '--rate': 'fast' is not a number; write it like 1000 or 0.5",
+    ),
+    "flag-thousands": (["start", "--rate", "1,000"], "'1,000' is not a number; write it like 1000 or 0.5"),
+    "flag-whole": (["start", "--seed", "1e3"], "Invalid value for '--seed': '1e3' is not a whole number"),
     "flag-negative": (["start", "--rate", "-5"], "--rate: rate: -5 must be more than 0"),
     "flag-nan": (["start", "--rate", "nan"], "--rate: rate: nan is not a finite number"),
     "flag-length": (["start", "--minutes", "0"], "--minutes: length: 0 must be more than 0 and finite"),
@@ -292,7 +297,7 @@ def test_somebody_elses_socket_is_refused(soak, home, command):
     [
         (["start", "plan.yaml"], "unknown key 'ratee'"),
         (["status"], "no run is live"),
-        (["start", "--rate", "x"], "'x' is not a valid float"),
+        (["start", "--rate", "x"], "'x' is not a number"),
     ],
 )
 def test_a_real_process_behaves_the_same(home, args, words):
