@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _PROXY_ENDED = ("proxy.died", "proxy.oom", "proxy.removed")
 _BACKEND_ENDED = ("origin.died", "origin.oom", "origin.removed")
 _PROBE_FAILED = "probe.failed"
+_PROXY = "proxy"
+_AFTER_S = 5.0
+"""Looks at the proxy come so far apart."""
 _ENGINE_AWAY, _ENGINE_BACK = "engine.away", "engine.back"
 _BEFORE_S, _ALONG_S = 15.0, 30.0
 """So long before an engine is seen to be away, and after it is back, what ends is what it took along: one that shuts down ends what it
@@ -97,6 +100,17 @@ def _how(data: Any) -> str:
     return str(data.get("how") or "nobody saw how")
 
 
+def _asked_for(f: RunFacts, at_s: float) -> bool:
+    """Whether a fault was taking something from the proxy itself, such as the memory that it then died for want of."""
+    return any(
+        x.target in ("", _PROXY)
+        and not f.is_transition(x.kind)
+        and x.injected_s is not None
+        and x.injected_s <= at_s <= (at_s if x.reverted_s is None else x.reverted_s + _AFTER_S)
+        for x in f.faults
+    )
+
+
 def proxy_alive(f: RunFacts) -> Objective | NotJudged:
     """Judge that the proxy never ended unasked, and that its first process was the same from the first look to the last."""
     measured = "ends of the proxy that nobody asked for"
@@ -104,7 +118,7 @@ def proxy_alive(f: RunFacts) -> Objective | NotJudged:
     found = [
         (e.at_s, f"{e.data.get('name', 'the proxy')} ended at {clock(e.at_s)}: {_how(e.data)}")
         for e in f.happened.proxy_ended
-        if e.at_s <= f.elapsed_s and not f.happened.taken_along(e)
+        if e.at_s <= f.elapsed_s and not f.happened.taken_along(e) and not _asked_for(f, e.at_s)
     ]
     if not found and not seen:
         return NotJudged("proxy_alive", "the proxy was never looked at")
@@ -113,6 +127,7 @@ def proxy_alive(f: RunFacts) -> Objective | NotJudged:
             (new.at_s, f"its first process was {was} and is {now} since {clock(new.at_s)}")
             for old, new in pairwise(v for v in seen if v.processes)
             if (was := old.detail.get("pid")) != (now := new.detail.get("pid"))
+            and not _asked_for(f, new.at_s)
         ]
     if not found:
         return Objective("proxy_alive", measured, 0, 0, "times")

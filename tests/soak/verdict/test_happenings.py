@@ -50,6 +50,16 @@ class TestProxy:
         assert ("proxy_alive", 1) == (missed.name, missed.value)
         assert "proxy ended at 1m37s: it was ended by SIGSEGV" == missed.reason
 
+    def test_an_end_under_a_fault_of_the_proxy_itself_was_asked_for(self, verdict):
+        """Its memory was taken away: that the kernel ends it then is the fault's doing."""
+        run = SyntheticRun(seconds=300)
+        run.add_fault(record(1, "backend-down", 90.0, target="proxy", reverted_s=100.0))
+        run.events = [event(97.0, "proxy.oom", name="proxy", how="killed for want of memory")]
+        looks(run, 100)
+        looks(run, 200, since_s=100)
+        v = verdict(run)
+        assert ("pass", 0) == (v.verdict, next(o.value for o in v.objectives if o.name == "proxy_alive"))
+
     def test_what_happened_before_or_after_the_run_does_not_count(self, verdict):
         """Before hour zero it could not be relied upon, after the load it may go."""
         run = SyntheticRun(seconds=60)
