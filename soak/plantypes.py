@@ -66,12 +66,21 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _UNIT_BYTES = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
+MAX_SIZE = 2**50
+"""A pebibyte: what is larger is a slip of the hand, and past 2^63 no engine can be told."""
+
+
 def parse_size(value: object) -> int:
     """Return bytes for ``"512MiB"``, ``"1g"``, or a plain number of bytes. Raises ``ValueError`` with the value and the rule."""
     found = None if isinstance(value, bool) else _SIZE.fullmatch(str(value).strip())
     if found is None:
         raise ValueError(f"{value!r} is not a size; write it like 512MiB or 1GiB")
-    return int(float(found[1]) * _UNIT_BYTES.get((found[2] or "").lower(), 1))
+    size = float(found[1]) * _UNIT_BYTES.get((found[2] or "").lower(), 1)
+    if size > MAX_SIZE:
+        raise ValueError(
+            f"a size of {size:g} bytes is more than any machine has; write it like 512MiB or 1GiB"
+        )
+    return int(size)
 
 
 def format_size(size: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,8 +195,19 @@ def _print_plan(console: Console, wanted: Plan, timeline: Timeline) -> None:
     console.print(f"{total} · {len(timeline.skipped)} skipped")
     for s in timeline.skipped:
         console.print(f"  skipped {s.request.kind} due at {_instant(s.request.planned_s)}: {s.reason}")
-    for line in in_words(wanted, abilities(wanted)):
+    for line in (*_never(wanted), *in_words(wanted, abilities(wanted))):
         console.print(line, markup=False)
+
+
+def _never(wanted: Plan) -> Iterator[str]:
+    """Name each series whose first instant lies past the end of the run: it would be missed in silence."""
+    for one in wanted.chaos.series:
+        due_s = one.every if one.first is None else one.first
+        if due_s >= wanted.length:
+            yield (
+                f"  never {one.fault}: it is first due at {format_duration(due_s)}, and the run ends at "
+                f"{format_duration(wanted.length)}"
+            )
 
 
 def _instant(at_s: float) -> str:

@@ -69,3 +69,16 @@ def test_what_is_no_size_is_refused(written):
     """With the value and how to write it."""
     with pytest.raises(ValueError, match=r"is not a size; write it like 512MiB"):
         parse_size(written)
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999TiB", "9" * 400])
+def test_a_size_that_no_machine_has_is_refused(text):
+    """Before it overflows where it is used."""
+    with pytest.raises(ValueError, match="is more than any machine has; write it like 512MiB or 1GiB"):
+        parse_size(text)
+
+
+def test_a_number_of_hundreds_of_digits_is_no_duration():
+    """Nor an overflow."""
+    with pytest.raises(ValueError, match="a number of more than 308 digits is not a duration"):
+        parse_duration(10**400)

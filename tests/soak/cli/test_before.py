@@ -256,3 +256,16 @@ def test_init_by_force_keeps_a_symlink_and_writes_to_a_device(soak):
     assert template() == Path("real.yaml").read_text()
     assert 0 == soak("init", "/dev/null", "--force").exit_code
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_series_that_never_comes_is_named(soak):
+    """It is in the plan, so somebody expects it."""
+    Path("p.yaml").write_text(
+        "length: 2m\nchaos:\n  series:\n    - {fault: reload, every: 5m}\n"
+        "    - {fault: cert-rotate, every: 1m, first: 9d}\n    - {fault: noop, every: 1m, first: 10s}\n"
+    )
+    lines = soak("plan", "p.yaml").stdout.splitlines()
+    assert [
+        "never reload: it is first due at 5m, and the run ends at 2m",
+        "never cert-rotate: it is first due at 9d, and the run ends at 2m",
+    ] == [line.strip() for line in lines if line.startswith("  never")]
