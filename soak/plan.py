@@ -280,6 +280,11 @@ class ObjectivesPlan(Frozen):
     recovery_within: Duration = Field(
         10.0, gt=0, description="Traffic recovers from a backend loss within this time."
     )
+    recovered_failures_per_min: float = Field(
+        6.0,
+        ge=0,
+        description="Most failures a minute after traffic had recovered from a fault and before the fault is over.",
+    )
     mismatches: int = Field(0, ge=0, description="Most identity or body mismatches, ever.")
     duplicates: int = Field(
         0, ge=0, description="Most requests that are not idempotent and that the backends get more than once."

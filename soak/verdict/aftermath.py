@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from chaos.model import FaultRecord
 from soak.model import Scope
 from soak.store import StoreReader
+from soak.verdict.losses import lost_under
 from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
 from soak.verdict.recovery import TrafficRecovery
 
@@ -29,6 +30,7 @@ class Late:
     """Requests of one fault from its recovery to its revert, in whole seconds."""
 
     from_s: float
+    seconds: int
     ended: int
     failed: int
     """As the proxy's failures are counted: ``stale_reuse`` and ``tls_not_resumed`` apart."""
@@ -59,40 +61,72 @@ def late_of(
         if fault is not None and row.scope in scopes and fault in scopes[row.scope].faults:
             failed[fault] += sum(n for o, n in row.outcomes.items() if o.is_proxy_failure)
     return {
-        fault: Late(float(start), sum(t.ok + t.failed for t in reader.totals(start, end)), failed[fault])
+        fault: Late(
+            float(start),
+            end - start,
+            sum(t.ok + t.failed for t in reader.totals(start, end)),
+            failed[fault],
+        )
         for fault, (start, end) in spans.items()
     }
 
 
-def recovered_success(f: RunFacts) -> Objective | NotJudged:
-    """Judge that traffic which had recovered from a fault stayed well while the fault went on."""
-    name, limit = "recovered_success", f.objectives.success
-    measured = "ok / ended after traffic had recovered and before the fault was over, worst kind of fault"
-    ended, failed, first = Counter[str](), Counter[str](), dict[str, FaultRecord]()
-    for x in f.faults:
-        late = f.late.get(x.id)
-        if late is None:
-            continue
-        ended[x.kind] += late.ended
-        failed[x.kind] += late.failed
-        if late.failed and x.kind not in first:
-            first[x.kind] = x
-    shares = {kind: 1 - failed[kind] / n for kind, n in ended.items() if n}
-    if not shares:
-        return NotJudged(name, "no fault held longer than traffic took to recover from it")
-    kind = min(shares, key=lambda k: (failed[k] < _LEAST_FAILURES, shares[k]))
-    if failed[kind] < _LEAST_FAILURES or shares[kind] >= limit:
-        return Objective(name, measured, shares[kind], limit, "share")
-    from soak.verdict.losses import lost_under  # noqa: PLC0415 - it needs the facts, which need this module
+@dataclass(slots=True)
+class _Kind:
+    """All faults of a kind."""
 
-    x = first[kind]
+    name: str
+    first: FaultRecord | None = None
+    seconds: int = 0
+    ended: int = 0
+    failed: int = 0
+
+    @property
+    def share(self) -> float:
+        return 1 - self.failed / self.ended if self.ended else 1.0
+
+    @property
+    def per_min(self) -> float:
+        return self.failed / self.seconds * 60 if self.seconds else 0.0
+
+    def add(self, x: FaultRecord, late: Late) -> None:
+        self.seconds += late.seconds
+        self.ended += late.ended
+        self.failed += late.failed
+        if late.failed and self.first is None:
+            self.first = x
+
+
+def recovered_success(f: RunFacts) -> Objective | NotJudged:
+    """Judge that traffic which had recovered from a fault stayed well while the fault went on.
+
+    By the share of requests, and by the minute: a proxy that finds out by live requests whether a backend is back spends as many
+    at ten requests a second as at a thousand.
+    """
+    name, limit, most = "recovered_success", f.objectives.success, f.objectives.recovered_failures_per_min
+    kinds: dict[str, _Kind] = {}
+    for x in f.faults:
+        if (late := f.late.get(x.id)) is not None and late.ended:
+            kinds.setdefault(x.kind, _Kind(x.kind)).add(x, late)
+    if not kinds:
+        return NotJudged(name, "no fault held longer than traffic took to recover from it")
+    bad = [k for k in kinds.values() if k.failed >= _LEAST_FAILURES and (k.share < limit or k.per_min > most)]
+    worst = min(bad or kinds.values(), key=lambda k: k.share)
+    measured = f"ok / ended after traffic had recovered and before {worst.name} was over; {worst.per_min:.1f} failures a minute"
+    if not bad or worst.first is None:
+        return Objective(name, measured, worst.share, limit, "share")
+    x = worst.first
     late = f.late[x.id]
     reason = (
-        f"traffic had recovered from {kind}, but {failed[kind]} of {ended[kind]} requests failed while it went on: "
+        f"traffic had recovered from {worst.name}, but {worst.failed} of {worst.ended} requests failed while it went on, "
+        f"{worst.per_min:.1f} a minute (limits {1 - limit:.2%} and {most:g} a minute): "
         f"first {late.failed} under {label(x)}, after {clock(late.from_s)}; in all it{lost_under(f, x).removeprefix(', and')}"
     )
+    value, unit = worst.share, "share"
+    if worst.share >= limit:
+        value, limit, unit = worst.per_min, most, "per_min"
     return Objective(
-        *(name, measured, shares[kind], limit, "share", Word.FAIL, reason, late.from_s, x.id), (str(x.id),)
+        *(name, measured, value, limit, unit, Word.FAIL, reason, late.from_s, x.id), evidence=(str(x.id),)
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from chaos.model import FaultRecord
 from soak.model import Outcome, Phase
-from soak.verdict.facts import RunFacts
 from soak.verdict.objectives import Objective, Word, clock, label
+
+if TYPE_CHECKING:
+    from soak.verdict.facts import RunFacts
 
 _AFTER_S = 60.0
 """What fails so soon after a fault may still come from it: an old worker that is ended, a connection that was opened then."""

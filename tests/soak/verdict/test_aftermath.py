@@ -42,6 +42,25 @@ def test_the_price_of_trying_a_backend_again_is_paid(verdict, run):
     assert "pass" == verdict(run).verdict
 
 
+@pytest.mark.parametrize(("every_s", "word"), [(4, "fail"), (20, "pass")])
+def test_a_rate_that_hides_the_share_does_not_hide_the_minutes(verdict, every_s, word):
+    """A request each four seconds is spent on a dead backend, at whatever rate; of twenty thousand nobody would notice."""
+    run = retried(every_s, seconds=900)
+    for s in range(900):
+        run.changes[s] = {
+            "scheduled": 5000,
+            "sent": 5000,
+            "outcomes": {Outcome.OK: 5000 - len(run.failures.get(s, ())), **run.failures.get(s, {})},
+        }
+    v = verdict(run)
+    assert word == v.verdict
+    if word == "fail":
+        missed = only_missed(v)
+        assert ("recovered_success", 6.0) == (missed.name, missed.limit)
+        assert missed.value is not None
+        assert missed.value == pytest.approx(14.7, abs=0.5)
+
+
 def test_seconds_that_are_set_apart_do_not_count(verdict):
     """Soak itself was unwell in them."""
     run = retried(5)
