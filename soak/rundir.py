@@ -15,7 +15,8 @@ from soak.errors import RunStateError
 def soak_home() -> Path:
     """Return where runs live: ``$SOAK_HOME``, else ``soak`` under the XDG state directory.
 
-    Raises ``RunStateError`` when it leads nowhere: ``~`` of a user that does not exist, a relative one in a directory that is gone.
+    Raises ``RunStateError`` when it leads nowhere (``~`` of a user that does not exist, a relative one in a directory that is gone), and
+    when it is not text on one line.
     """
     if home := os.environ.get("SOAK_HOME"):
         return _absolute(home, "SOAK_HOME")
@@ -25,7 +26,16 @@ def soak_home() -> Path:
     return _absolute(state, "the home of the runs") / "soak"
 
 
+def unusable_name(text: str) -> str:
+    """Return why no file of a run may have this in its path, "" when it may: stores, JSON and configurations hold it as text."""
+    if any("\ud800" <= c <= "\udfff" for c in text):  # how Python shows bytes that are not UTF-8
+        return "it is not UTF-8"
+    return "it holds a control character" if any(c < " " or c == "\x7f" for c in text) else ""
+
+
 def _absolute(text: str, what: str) -> Path:
+    if why := unusable_name(text):
+        raise RunStateError(f"{what} is {text!r}: {why}; set SOAK_HOME to a path without")
     try:
         return Path(text).expanduser().absolute()
     except (OSError, RuntimeError) as error:  # no working directory; pathlib found no home

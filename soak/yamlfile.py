@@ -184,6 +184,8 @@ def _scalar(loader: yaml.SafeLoader, node: yaml.Node, place: str) -> object:
         raise PlanError(f"{place}: {shown!r} is no {what}; put it between quotes if it is text") from error
     if isinstance(value, float) and not math.isfinite(value):
         raise PlanError(f"{place}: {node.value} is not a finite number")
+    if isinstance(value, str) and "\0" in value:  # no path, argument or configuration may hold one
+        raise PlanError(f"{place}: {shown!r} holds a NUL character; remove it")
     if isinstance(value, int | float) and _SURPRISING.fullmatch(str(node.value)):
         raise PlanError(
             f"{place}: YAML reads {shown} as {value}; write {value} if you mean that, durations like 1m30s"

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from soak.rundir import unusable_name
+
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -37,7 +39,7 @@ class PlaceType(click.ParamType[Path]):
         if not value:
             self.fail("'' is no directory; leave it out for one under SOAK_HOME", param, ctx)
         path = Path(value)
-        if why := _unreachable(path):
+        if why := unusable_name(value) or _unreachable(path):
             self.fail(f"{_short(value)} cannot be used: {why}; choose another directory", param, ctx)
         return path.expanduser().absolute()
 

@@ -46,6 +46,26 @@ def test_a_home_of_nobody_says_so(monkeypatch):
         soak_home()
 
 
+@pytest.mark.parametrize(
+    ("home", "words"),
+    [
+        ("/tmp/\udcff", "SOAK_HOME is '/tmp/\\udcff': it is not UTF-8; set SOAK_HOME to a path without"),
+        (
+            "/tmp/a\nb",
+            "SOAK_HOME is '/tmp/a\\nb': it holds a control character; set SOAK_HOME to a path without",
+        ),
+    ],
+)
+def test_a_home_that_is_not_text_on_one_line_is_refused(monkeypatch, home, words):
+    """Stores, JSON and configurations of proxies hold it; blanks and other alphabets are fine."""
+    monkeypatch.setenv("SOAK_HOME", home)
+    with pytest.raises(RunStateError) as refused:
+        soak_home()
+    assert words == str(refused.value)
+    monkeypatch.setenv("SOAK_HOME", "/tmp/a b/ä\u3000ö")
+    assert Path("/tmp/a b/ä\u3000ö") == soak_home()
+
+
 def test_a_relative_home_in_a_directory_that_is_gone_says_so(monkeypatch, tmp_path):
     """There is nothing that it could be relative to."""
     gone = tmp_path / "gone"

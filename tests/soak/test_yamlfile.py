@@ -44,6 +44,8 @@ def test_values_are_plain_and_every_one_has_its_line():
         ("rate: !!timestamp foo", 1, "rate: 'foo' is no date that exists"),
         (f"rate: {'9' * 5000}", 1, f"rate: '{'9' * 57}...' is no whole number that can be"),
         ("2026-13-45: 1", 1, "a key: '2026-13-45' is no date that exists"),
+        ('proxy: {binary: "a\\0b"}', 1, r"proxy.binary: 'a\x00b' holds a NUL character; remove it"),
+        ('"a\\0b": 1', 1, r"a key: 'a\x00b' holds a NUL character"),
         ("rate: 0777", 1, "rate: YAML reads 0777 as 511; write 511 if you mean that"),
         ("length: 1:30", 1, "length: YAML reads 1:30 as 90; write 90 if you mean that, durations like 1m30s"),
         ("a: -1:30.5", 1, "a: YAML reads -1:30.5 as -90.5"),

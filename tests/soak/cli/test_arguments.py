@@ -66,6 +66,14 @@ def test_a_place_is_absolute(tmp_path, monkeypatch):
     assert "'' is no directory; leave it out for one under SOAK_HOME" == complaint(PLACE, "")
 
 
+@pytest.mark.parametrize(
+    ("value", "why"), [("a\nb", "it holds a control character"), ("b\udcff", "it is not UTF-8")]
+)
+def test_a_place_is_text_on_one_line(value, why):
+    """A store cannot hold its name otherwise."""
+    assert f"{value!r} cannot be used: {why}; choose another directory" == complaint(PLACE, value)
+
+
 def test_a_place_in_a_directory_that_is_gone_says_so(tmp_path, monkeypatch):
     """A relative path has nothing to stand on then."""
     gone = tmp_path / "gone"
