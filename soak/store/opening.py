@@ -8,6 +8,7 @@ the last seconds in silence.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -38,7 +39,7 @@ def open_to_read(path: Path) -> Opened:
     """Open a store read-only. Raises ``StoreError`` when there is no such file, or when it cannot be read."""
     if not path.is_file():
         raise StoreError(f"{path} does not exist; is this the directory of a run?")
-    plain = f"file:{quote(str(path.absolute()))}?mode=ro"
+    plain = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     try:
         return Opened(_connect(plain))
     except sqlite3.OperationalError as error:

@@ -35,6 +35,17 @@ def test_reads_a_killed_run_up_to_its_last_commit(path):
         assert "" == r.fallback
 
 
+@pytest.mark.parametrize("name", ["a?b#c%d", "\udcff", "ä b", "a\nb"])
+def test_reads_whatever_the_directory_is_called(tmp_path, name):
+    """A run that was renamed to bytes that are no text must not hide the others; SQLite is given a URI."""
+    home = tmp_path / name
+    home.mkdir()
+    with StoreWriter(home / "run.db"):
+        pass
+    with StoreReader(home / "run.db") as r:
+        assert [] == list(r.windows())
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_reads_from_a_read_only_directory(killed):
     """A killed run is copied with its log, a finished one opened as immutable; both knowingly."""
