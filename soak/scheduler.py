@@ -133,6 +133,7 @@ class FaultScheduler(Generic[T]):
         self._next = 0  # first item that has no alarm yet
         self._armed: dict[int, str] = {}  # index of an item whose hour has not come -> id of its alarm
         self._alarms = 0
+        self._missing: set[int] = set()  # overdue items that had no alarm at the last look
         self._watch = StepWatch(*both_clocks(clock))
         self._running: set[asyncio.Task[None]] = set()
         self._watcher: asyncio.Task[None] | None = None
@@ -260,7 +261,12 @@ class FaultScheduler(Generic[T]):
         return {job.id for job in self._apscheduler.get_jobs()}
 
     def _rescue(self) -> None:
-        """Set the alarm of an overdue item again when APScheduler has lost it (it drops a job it cannot submit)."""
+        """Set the alarm of an overdue item again when APScheduler has lost it (it drops a job it cannot submit).
+
+        One look does not show that: after a stall of the process APScheduler has taken the alarm off, and the item rings
+        in the next turn of the loop.
+        """
+        before, self._missing = self._missing, set()
         overdue = [
             i for i in self._armed if self._run_clock.now() - self._items[i].planned_s > _RESCUE_AFTER_S
         ]
@@ -268,9 +274,13 @@ class FaultScheduler(Generic[T]):
             return
         alarms = self._alarm_ids()
         for index in sorted(overdue):
-            if self._armed[index] not in alarms:
+            if self._armed[index] in alarms:
+                continue
+            if index in before:
                 self._on_event("schedule.rescued", {"planned_s": self._items[index].planned_s})
                 self._arm(index)
+            else:
+                self._missing.add(index)
 
     async def _watch_clocks(self) -> None:
         while True:

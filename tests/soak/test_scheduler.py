@@ -54,13 +54,15 @@ def clock(monkeypatch):
 
 
 class Recorder:
-    """Runs a scheduler and keeps what it did."""
+    """Runs a scheduler and keeps what it did, and how late this process was meanwhile for reasons of the machine."""
 
     def __init__(self, clock, planned, **options):
         self.run_clock = RunClock(clock, clock.monotonic_ns())
         self.fired: list[tuple[Item, float]] = []
         self.misfired: list[tuple[Item, float]] = []
         self.events: list[tuple[str, Any]] = []
+        self.stood_still_s = 0.0
+        self.metronome: asyncio.Task[None] | None = None
         self.scheduler = FaultScheduler(
             planned,
             clock=clock,
@@ -74,17 +76,32 @@ class Recorder:
     async def on_due(self, item):
         self.fired.append((item, self.run_clock.now()))
 
+    async def beat(self):
+        """Sum up by how much sleeps of 10 ms were longer."""
+        while True:
+            before_s = time.monotonic()
+            await asyncio.sleep(0.01)
+            self.stood_still_s += max(0.0, time.monotonic() - before_s - 0.01)
+
     async def __aenter__(self):
+        self.metronome = asyncio.ensure_future(self.beat())
         self.scheduler.start()
         return self
 
     async def __aexit__(self, *exc):
+        await asyncio.sleep(0.011)  # a beat whose end is due has ended
+        self.metronome.cancel()
         await self.scheduler.stop()
         await self.scheduler.drain()
 
-    async def until(self, count, timeout_s=8.0):
-        async with asyncio.timeout(timeout_s):
+    async def until(self, count):
+        async with asyncio.timeout(30):
             while len(self.fired) + len(self.misfired) < count:
+                await asyncio.sleep(0.01)
+
+    async def until_told(self, event, count):
+        async with asyncio.timeout(30):
+            while len(self.names(event)) < count:
                 await asyncio.sleep(0.01)
 
     def names(self, event):
@@ -95,7 +112,8 @@ def assert_each_once_on_time(recorder, planned, late_s=1.0):
     assert list(planned) == [item for item, _ in recorder.fired]
     assert [] == recorder.misfired
     for item, at_s in recorder.fired:
-        assert item.planned_s - 0.01 <= at_s <= item.planned_s + late_s, (item, at_s)
+        latest_s = item.planned_s + late_s + recorder.stood_still_s
+        assert item.planned_s - 0.01 <= at_s <= latest_s, (item, at_s)
 
 
 # --- the pure part -------------------------------------------------------------------------------------------------
@@ -173,6 +191,7 @@ async def test_step_of_the_wall_clock_neither_bunches_nor_loses_faults(clock, st
         await recorder.until(2)
         clock.wall_step_s += step_s
         await recorder.until(10)
+        await recorder.until_told("clock.stepped", 1)
 
     assert_each_once_on_time(recorder, planned)
     assert [step_s] == [pytest.approx(d["step_s"], abs=0.1) for d in recorder.names("clock.stepped")]
@@ -188,6 +207,7 @@ async def test_step_that_apscheduler_sees_first_is_put_right(clock, step_s, monk
         clock.wall_step_s += step_s
         recorder.scheduler._apscheduler.wakeup()
         await recorder.until(8)
+        await recorder.until_told("clock.stepped", 1)
 
     assert_each_once_on_time(recorder, planned)
     assert 1 == len(recorder.names("clock.stepped"))
@@ -200,8 +220,10 @@ async def test_there_and_back_again(clock):
         await recorder.until(1)
         clock.wall_step_s += 3600
         await recorder.until(4)
+        await recorder.until_told("clock.stepped", 1)
         clock.wall_step_s -= 3600
         await recorder.until(8)
+        await recorder.until_told("clock.stepped", 2)
 
     assert_each_once_on_time(recorder, planned)
     assert [3600, -3600] == [round(d["step_s"]) for d in recorder.names("clock.stepped")]
@@ -220,7 +242,7 @@ async def test_slew_too_small_to_be_a_step_does_not_make_items_early(clock):
 
 async def test_daemon_that_was_stopped_tells_each_misfire_once(clock):
     """Items more than the grace late are misfires with their lateness; those within it are begun late; later ones on time."""
-    planned = [Item(0.3, "lost"), Item(19.0, "late"), Item(21.0, "on time")]
+    planned = [Item(9.0, "lost"), Item(19.0, "late"), Item(21.0, "on time")]
     async with Recorder(clock, planned) as recorder:
         await asyncio.sleep(0.1)
         clock.stopped(20.0)
@@ -229,7 +251,8 @@ async def test_daemon_that_was_stopped_tells_each_misfire_once(clock):
         await asyncio.sleep(0.05)
 
     ((lost, late_s),) = recorder.misfired
-    assert ("lost", pytest.approx(19.8, abs=0.3)) == (lost.name, late_s)
+    assert "lost" == lost.name
+    assert 11.0 <= late_s <= 11.5 + recorder.stood_still_s
     assert ["late", "on time"] == [item.name for item, _ in recorder.fired]
     assert 1 == len(recorder.names("schedule.misfired"))
     assert [] == recorder.names("clock.stepped"), "both clocks went on: that is no step"
@@ -272,18 +295,20 @@ async def test_long_timeline_is_armed_in_a_sliding_window(clock, monkeypatch):
 
 async def test_stop_rings_no_more_but_lets_what_began_go_on(clock):
     """A fault under way is its runner's to end; items not yet due stay listed."""
-    gate, done = asyncio.Event(), []
+    began, gate, done = asyncio.Event(), asyncio.Event(), []
 
     async def on_due(item):
+        began.set()
         await gate.wait()
         done.append(item.name)
 
-    recorder = Recorder(clock, [Item(0.05, "began"), Item(0.2, "never")])
+    recorder = Recorder(clock, [Item(0.05, "began"), Item(60.0, "never")])
     recorder.scheduler._on_due = on_due
     recorder.scheduler.start()
-    await asyncio.sleep(0.12)
+    await began.wait()
     await recorder.scheduler.stop()
     await recorder.scheduler.stop()
+    clock.stopped(61.0)
     await asyncio.sleep(0.2)
     gate.set()
     await recorder.scheduler.drain()
@@ -317,8 +342,20 @@ async def test_alarm_that_apscheduler_lost_is_set_again(clock, monkeypatch):
         recorder.scheduler._apscheduler.remove_job(recorder.scheduler._armed[0])
         await recorder.until(2)
 
-    assert ["other", "lost"] == [item.name for item, _ in recorder.fired]
+    assert {"other", "lost"} == {item.name for item, _ in recorder.fired}
+    assert 2 == len(recorder.fired)
     assert [0.05] == [d["planned_s"] for d in recorder.names("schedule.rescued")]
+
+
+async def test_alarm_that_rings_after_a_stall_was_not_lost(clock):
+    """The process stood still over the instant of an item: that rings at once, and nobody says that it had to be rescued."""
+    async with Recorder(clock, [Item(0.05, "late"), Item(0.1, "later")]) as recorder:
+        await asyncio.sleep(0)
+        time.sleep(1.2)  # the whole process stands still
+        await recorder.until(2)
+
+    assert ["late", "later"] == [item.name for item, _ in recorder.fired]
+    assert [] == recorder.events
 
 
 async def test_what_apscheduler_refuses_or_breaks_is_an_event_and_rings_again(clock):
@@ -348,9 +385,11 @@ async def test_watch_outlives_an_error_in_the_events_callback(clock, monkeypatch
 
     recorder.scheduler._on_event = on_event
     async with recorder:
-        for _ in range(2):
+        for steps in (1, 2):
             clock.wall_step_s += 3600
-            await asyncio.sleep(0.15)
+            async with asyncio.timeout(30):
+                while len(seen) < steps:
+                    await asyncio.sleep(0.01)
         await recorder.until(1)
 
     assert ["clock.stepped", "clock.stepped"] == seen
