@@ -39,8 +39,8 @@ def _absolute(text: str, what: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except (OSError, RuntimeError) as error:  # no working directory; pathlib found no home
-        why = error.strerror if isinstance(error, OSError) else "no such user, or one without a home"
-        raise RunStateError(f"{what} is {text!r}: {why}; set SOAK_HOME to an absolute path") from error
+        missing = error.strerror if isinstance(error, OSError) else "no such user, or one without a home"
+        raise RunStateError(f"{what} is {text!r}: {missing}; set SOAK_HOME to an absolute path") from error
 
 
 @dataclass(frozen=True, slots=True)
