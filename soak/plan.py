@@ -280,6 +280,12 @@ class ObjectivesPlan(Frozen):
     recovery_within: Duration = Field(
         10.0, gt=0, description="Traffic recovers from a backend loss within this time."
     )
+    connections_kept: float = Field(
+        0.9,
+        ge=0,
+        le=1,
+        description="Least share of requests on kept connections, of classes that keep theirs; 0 for a proxy that keeps none.",
+    )
     recovered_failures_per_min: float = Field(
         6.0,
         ge=0,

@@ -22,6 +22,7 @@ from soak.store import SlotTotals, StoreReader
 from soak.verdict.aftermath import Late, late_of
 from soak.verdict.balance import balanced_classes
 from soak.verdict.happenings import Happenings, bereft, happenings_of
+from soak.verdict.keeping import keeping_classes
 from soak.verdict.origins import OriginFacts, origin_facts
 from soak.verdict.quarters import Quarters, quarters_of
 from soak.verdict.recovery import RecoveryTracker, TrafficRecovery
@@ -143,6 +144,8 @@ class RunFacts:
     origins: OriginFacts = field(default_factory=OriginFacts)
     late: Mapping[int, Late] = field(default_factory=dict)
     """By fault id: requests after recovery and before the revert."""
+    keeping: frozenset[str] = frozenset()
+    """Traffic classes that keep their connections."""
     balanced: frozenset[str] = frozenset()
     """Traffic classes whose requests are spread over all backends."""
     happened: Happenings = field(default_factory=Happenings)
@@ -258,6 +261,7 @@ def _gather(reader: StoreReader, objectives: ObjectivesPlan | None, *, live: boo
         violations=violations,
         counters=reader.counters(),
         origins=origin_facts(reader, plan),
+        keeping=keeping_classes(plan),
         balanced=balanced_classes(plan),
         happened=happened,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,10 @@ from soak.model import (
 from soak.plan import Plan
 from soak.store import StoreWriter
 
+CONNECTIONS = ConnectionStats(
+    opened=5, closed_by_peer=2, closed_by_us=3, tls_full=4, tls_resumed=1, reused=95
+)
+"""Of one second."""
 SHAPES = {
     "reload": "transition",
     "reload-bad": "transition",
@@ -87,9 +91,7 @@ def report(second: int, *windows: Window, worker: int = 0, **changes: Any) -> Wo
     """Return a worker's report on one second."""
     values: dict[str, Any] = {
         "sightings": (),
-        "connections": ConnectionStats(
-            opened=5, closed_by_peer=2, closed_by_us=3, tls_full=4, tls_resumed=1, reused=95
-        ),
+        "connections": CONNECTIONS,
         "open_connections": 10,
         "idle_connections": 9,
         "evidence": (),
@@ -162,6 +164,8 @@ class SyntheticRun:
     events: list[Event] = field(default_factory=list)
     beside: Callable[[int], Sequence[Window]] = lambda _: ()
     """Windows of further classes, by second."""
+    reused: int = 95
+    """Requests of a second that went out on a kept connection."""
     origins: dict[str, dict[str, int]] | None = None
     """What the origins counted, by name; None: nobody asked."""
     ended: Mapping[str, Any] | None = None
@@ -225,7 +229,9 @@ class SyntheticRun:
                 w.add_scope(scope)
             for second in range(self.seconds):
                 windows = (self.window(second), *self.beside(second))
-                w.add_report(report(second, *windows, evidence=self.evidence.get(second, ())))
+                evidence = self.evidence.get(second, ())
+                connections = replace(CONNECTIONS, reused=self.reused)
+                w.add_report(report(second, *windows, evidence=evidence, connections=connections))
             for put, records in (
                 (w.put_fault, self.faults),
                 (w.add_unwell, self.unwell),

@@ -290,6 +290,13 @@ def _standing_still() -> SyntheticRun:
     return run
 
 
+@planted("kept connections are closed after each answer", "connections_kept")
+def _closing() -> SyntheticRun:
+    run = SyntheticRun(seconds=60, plan=ONE_CLASS)
+    run.reused = 0
+    return run
+
+
 @planted("the proxy ends and is started again by whoever supervises it", "proxy_alive")
 def _started_again() -> SyntheticRun:
     run = looked_at(300)

@@ -74,7 +74,9 @@ class TestDrift:
         run = self.run()
         run.plan = {
             **run.plan,
-            "traffic": {"classes": [{"name": "get", "share": 0.9}, {"name": "new", "share": 0.1}]},
+            "traffic": {
+                "classes": [{"name": "get", "share": 0.9}, {"name": "new", "share": 0.1, "connection": "new"}]
+            },
         }
         for s in range(400):
             run.changes[s] = {"latency": histogram(100, 1.0 + s / 400)}
