@@ -60,7 +60,7 @@ def wrapper(tmp_path, on_hup: str, prepare: str = ""):
 def run(tmp_path, binary, series: str, length_s: int = 28):
     plan = f"""
     length: {length_s}s
-    rate: 200
+    rate: 100
     proxy: {{binary: {binary}}}
     chaos:
       gap: 1s
