@@ -73,13 +73,23 @@ def create_run(
     else:
         run = RunDir(_own_directory(directory.expanduser().absolute()))
     try:
-        _write_private(run.plan, plan_text)
+        _claim(run, plan_text)
         if directory is not None:
             _register(run, parent)
     except OSError as error:
         remove_run(run, home=home)
         raise StoreError(_unwritable(run.path, error)) from error
     return run
+
+
+def _claim(run: RunDir, plan_text: str) -> None:
+    """Write the plan, which makes the directory this run's. Raises ``RunStateError`` when it is another's by now."""
+    try:
+        _write_private(run.plan, plan_text)
+    except FileExistsError as error:  # then nothing in there is ours to remove
+        raise RunStateError(
+            f"another start took the directory {run.path} at the same moment; give --dir a new one"
+        ) from error
 
 
 def remove_run(run: RunDir, *, home: Path | None = None) -> None:

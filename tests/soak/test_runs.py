@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from soak import runs
 from soak.errors import RunStateError, StoreError
 from soak.plan import Plan
 from soak.rundir import RunDir
@@ -132,6 +133,25 @@ def test_a_place_that_cannot_be_written_is_named_and_nothing_is_left(place):
         with pytest.raises(StoreError, match=f"cannot write to {place}.*SOAK_HOME or --dir"):
             attempt()
     assert not Path("/nonexistent").exists()
+
+
+def test_of_two_starts_at_the_same_moment_one_gets_the_directory_and_keeps_it(home, tmp_path, monkeypatch):
+    """Both found it empty; the slower one must not clean up what is the other's."""
+    place = tmp_path / "mine"
+    look = runs._own_directory
+
+    def overtaken(path: Path) -> Path:
+        found = look(path)
+        (path / "plan.yaml").write_text("theirs")
+        (path / "run.db").write_text("theirs, too")
+        return found
+
+    monkeypatch.setattr(runs, "_own_directory", overtaken)
+    with pytest.raises(
+        RunStateError, match=r"another start took the directory .*/mine at the same moment; give"
+    ):
+        create_run(PLAN, "rate: 1\n", home=home, directory=place)
+    assert ["theirs", "theirs, too"] == [(place / name).read_text() for name in ("plan.yaml", "run.db")]
 
 
 def test_a_run_is_removed_when_its_plan_cannot_be_kept(home, tmp_path, monkeypatch):
