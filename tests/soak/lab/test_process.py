@@ -200,9 +200,11 @@ async def test_a_silent_child_says_so(run):
 async def test_how_a_child_ended_is_known_once_it_has_settled(run):
     """The kernel knows of an end before the loop does; until it does, a dead child is not called running."""
     ended: list[Child] = []
-    child = await start(run, ["sh", "-c", "sleep 0.1; exit 3"], ended)
+    go = run.lab / "go"
+    child = await start(run, ["sh", "-c", f"until [ -e '{go}' ]; do sleep 0.01; done; exit 3"], ended)
     await child.settled()
     assert "still running" == child.how()
+    go.touch()
     while child.alive:
         time.sleep(0.001)  # the loop must not turn: it would collect the child
     assert "it ended" == child.how()

@@ -265,7 +265,7 @@ http {{ access_log off; client_body_temp_path {tmp_path}/a; proxy_temp_path {tmp
 
 def wait_for(port: int) -> None:
     """Wait until somebody listens."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

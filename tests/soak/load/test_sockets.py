@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from time import monotonic_ns
 from typing import Any
 
@@ -32,8 +31,15 @@ class Cohort:
         self.reports: list[WorkerReport] = []
         self.t0 = monotonic_ns()
         shape = {**SHAPE, **changes}
-        load = replace(
-            slice_of(spec(1, **shape)), worker=worker, workers=workers, t0_ns=self.t0, tls_timeout_s=tls_s
+        load = slice_of(
+            spec(1, **shape),
+            worker=worker,
+            workers=workers,
+            t0_ns=self.t0,
+            connect_timeout_s=1.0,
+            tls_timeout_s=tls_s,
+            response_timeout_s=2.0,
+            max_lag_s=5.0,
         )
         self.engine = Engine(load, self.reports.append)
         (lane,) = self.engine.lanes

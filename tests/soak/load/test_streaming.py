@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -70,11 +71,17 @@ def milliseconds(result: Result, what: str, q: float) -> float:
     return float(whole.quantile_ns(q)) / 1e6
 
 
+def after_the_first_byte_s(result: Result) -> float:
+    """What is left of all requests' times, from send to end, without what their latencies say, which begin when they are due."""
+    windows = [w for r in result.reports for w in r.windows]
+    return sum(w.service.sum_ns + w.lag.sum_ns - w.latency.sum_ns for w in windows) / 1e9
+
+
 def test_two_seconds_of_drips_are_ok_and_their_latency_is_that_of_the_first_byte() -> None:
     """Longer than the slice's body timeout; service time is the whole download; the body is checked as usual."""
     result = streams(drips(for_s=2.0))
     assert {O.OK: 5} == result.outcomes
-    assert milliseconds(result, "latency", 1.0) < 1000
+    assert after_the_first_byte_s(result) >= 5 * 1.8
     assert milliseconds(result, "service", 0.0) >= 1900
     assert 5 * BYTES == result.total("bytes_received")
     assert all(w.streaming for r in result.reports for w in r.windows)
@@ -110,7 +117,8 @@ def test_a_slow_first_byte_is_latency_and_too_slow_a_one_a_response_timeout() ->
     """The time to the first byte counts from due."""
     result = streams(drips(first_s=0.3, for_s=0.2))
     assert {O.OK: 5} == result.outcomes
-    assert 290 <= milliseconds(result, "latency", 0.0) < 480
+    assert milliseconds(result, "latency", 0.0) >= 290
+    assert after_the_first_byte_s(result) >= 5 * 0.17
     result = streams(drips(first_s=2.0), {"response_timeout_s": 0.1})
     assert {O.RESPONSE_TIMEOUT: 5} == result.outcomes
 
@@ -142,11 +150,16 @@ def test_what_streams_sends_is_bounded_by_max_in_flight_and_counted() -> None:
 
 def test_a_generation_is_seen_when_the_answer_began() -> None:
     """A download that an old generation began must not make it seem that this generation still answers at its end."""
-    result = streams(drips(for_s=1.2))
+    result = streams(drips(for_s=1.2, until=BYTES // 2))  # failures, since their evidence has all instants
     seen = [s for r in result.reports for s in r.sightings if s.kind is SightKind.GENERATION]
     assert {"3"} == {s.value for s in seen}
-    assert max(s.last_s for s in seen) < 1.0
-    assert all(s.first_s <= s.last_s for s in seen)
+    began = [e.first_byte_s for e in result.evidence]
+    assert (5, min(began), max(began)) == (
+        len(began),
+        min(s.first_s for s in seen),
+        max(s.last_s for s in seen),
+    )
+    assert all(e.done_s - e.first_byte_s >= 0.5 for e in result.evidence)
 
 
 def test_recovery_does_not_see_what_is_long_by_design() -> None:
@@ -168,7 +181,8 @@ def test_a_download_that_a_fault_cuts_is_booked_on_the_fault(steady: bool, carri
 
     async def faults(engine: Engine) -> None:
         engine.enter_scope(1, steady=steady)
-        await asyncio.sleep(0.35)
+        while engine.in_flight < 5:
+            await asyncio.sleep(0.005)
         engine.enter_scope(2, steady=False)
 
     async def go() -> Result:
@@ -176,8 +190,10 @@ def test_a_download_that_a_fault_cuts_is_booked_on_the_fault(steady: bool, carri
             return (await drive(slice_of(spec(server.port, **STREAM), **SHORT), faults)).check()
 
     result = run(go())
-    booked = {w.scope: dict(w.outcomes) for r in result.reports for w in r.windows if w.outcomes}
-    assert {2: {O.CUT_MID_RESPONSE: 5}} == booked
+    booked: Counter[tuple[int, Outcome]] = Counter()
+    for w in (w for r in result.reports for w in r.windows):
+        booked.update({(w.scope, ended): n for ended, n in w.outcomes.items()})
+    assert {(2, O.CUT_MID_RESPONSE): 5} == booked
     assert carried == result.total("carried")
 
 
@@ -217,7 +233,8 @@ async def test_drips_through_nginx_arrive_as_they_are_sent(lab: LocalLab) -> Non
     result = (await drive(load)).check()
     assert {O.OK: 5} == result.outcomes
     assert milliseconds(result, "service", 0.0) >= 1900
-    assert milliseconds(result, "latency", 1.0) < 1500
+    stood_still_s = sum(r.stats.loop_gap_s for r in result.reports)
+    assert milliseconds(result, "latency", 1.0) < 1500 + 1000 * stood_still_s
 
 
 @pytest.mark.e2e
@@ -233,11 +250,10 @@ async def test_long_lived_cohorts_over_a_reload_of_nginx_are_cut_when_its_old_wo
         assert (await lab.apply_generation(2)).ok
         engine.enter_scope(1, steady=False)
 
-    load = slice_of(sockets, downloads, seconds=14.5, ca_file=str(lab.ca_file), evidence_per_second=100)
+    load = slice_of(sockets, downloads, seconds=17.5, ca_file=str(lab.ca_file), evidence_per_second=100)
     result = (await drive(load, reload)).check()
     cuts = [e for e in result.evidence if e.traffic == "sockets"]
     assert {O.OK, O.CUT_MID_RESPONSE} == set(result.outcomes)
-    assert 20 == len(cuts)
     assert 20 == len({e.connection for e in cuts})
     for cut in cuts:
         assert cut.connection_age_s is not None

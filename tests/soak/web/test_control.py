@@ -121,7 +121,7 @@ async def test_inject_without_waiting_answers_at_the_first_news(tmp_path, server
     assert [{"ok": True, "record": None, "waiting": "another fault is under way"}] == answers
     assert not backend.finished.is_set()
     backend.go.set()
-    await asyncio.wait_for(backend.finished.wait(), 5)
+    await asyncio.wait_for(backend.finished.wait(), 30)
     assert backend.requests[0].overlap
 
 
@@ -143,7 +143,7 @@ async def test_client_that_goes_away_does_not_take_the_fault_with_it(tmp_path, s
     await asyncio.sleep(0.05)
     backend.go.set()
 
-    await asyncio.wait_for(backend.finished.wait(), 5)
+    await asyncio.wait_for(backend.finished.wait(), 30)
     assert [{"ok": True}] == await ask(tmp_path / "control.sock", cmd="ping")
 
 
@@ -228,17 +228,24 @@ async def test_silent_client_is_asked_to_speak_or_go(tmp_path, server, monkeypat
     assert "no request came" in answer["error"]
 
 
+async def serving(server: ControlServer, clients: int) -> None:
+    """Wait until it serves so many."""
+    async with asyncio.timeout(30):
+        while len(server._clients) != clients:
+            await asyncio.sleep(0.01)
+
+
 async def test_clients_are_bounded(tmp_path, server, monkeypatch):
     """One client too many is told so at once, and served again when another has gone."""
     monkeypatch.setattr(control, "MAX_CLIENTS", 2)
     path = tmp_path / "control.sock"
     idle = [await connect(path) for _ in range(2)]
-    await asyncio.sleep(0.05)
+    await serving(server, 2)
     (answer,) = await ask(path, cmd="ping")
     for _, writer in idle:
         writer.close()
         await writer.wait_closed()
-    await asyncio.sleep(0.05)
+    await serving(server, 0)
 
     assert "already serves 2 clients" in answer["error"]
     assert [{"ok": True}] == await ask(path, cmd="ping")
@@ -380,7 +387,7 @@ async def test_close_lets_answers_arrive_and_ends_what_is_left(tmp_path, backend
     reader, writer = await connect(tmp_path / "control.sock")
     writer.write(b'{"cmd": "inject", "fault": "backend-down"}\n')
     await reader.readline()
-    await asyncio.wait_for(server.close(), 5)
+    await asyncio.wait_for(server.close(), 30)
 
     assert not server._injections
     assert not server._clients
@@ -409,7 +416,7 @@ async def test_one_that_fails_on_its_way_out_does_not_keep_the_others_running(tm
         await reader.readline()
         writers.append(writer)
     assert 3 == len(server._injections)
-    await asyncio.wait_for(server.close(), 5)
+    await asyncio.wait_for(server.close(), 30)
 
     assert not server._injections
     assert not server._clients
