@@ -93,14 +93,17 @@ class Server:
     behaviour: Behaviour
     tls: ssl.SSLContext | None = None
     port: int = 0
+    listener: socket.socket | None = None
+    """A bound socket to listen on, in place of the port."""
     accepted: int = 0
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, ssl=self.tls, backlog=1024
+        where: dict[str, Any] = (
+            {"host": "127.0.0.1", "port": self.port} if self.listener is None else {"sock": self.listener}
         )
+        self._server = await asyncio.start_server(self._serve, ssl=self.tls, backlog=1024, **where)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

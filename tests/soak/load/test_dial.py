@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from certs.authority import Authority
@@ -285,8 +286,13 @@ def test_nginx_resumes_until_its_certificate_is_rotated(
     conf.write_text(
         conf.read_text().replace("http {", f"http {{ ssl_protocols {version.name.replace('_', '.')};")
     )
+    master = psutil.Process(process.pid)
+    before = set(master.children())
     process.send_signal(signal.SIGHUP)
-    time.sleep(0.3)
+    until = time.monotonic() + 30
+    while not (now := set(master.children())) or now & before:
+        assert time.monotonic() < until
+        time.sleep(0.01)
     pair = authority.leaf(NAME)
 
     async def rotate(_: object) -> None:
@@ -299,14 +305,15 @@ def test_nginx_resumes_until_its_certificate_is_rotated(
     load = slice_of(
         spec(port, tls=True, server_name=NAME, connection="resume"),
         ca_file=str(authority.ca_pem),
-        seconds=1.5,
+        seconds=4.0,  # for a reload that takes its time on a busy machine
     )
     result = run(drive(load, rotate)).check()
     refused = result.outcomes[O.TLS_NOT_RESUMED]
-    assert {O.OK: 60 - refused, O.TLS_NOT_RESUMED: refused} == result.outcomes
-    assert 1 <= refused < 15
+    assert {O.OK: 160 - refused, O.TLS_NOT_RESUMED: refused} == result.outcomes
+    assert 1 <= refused < 15 + 40 * sum(r.stats.loop_gap_s for r in result.reports)
     full, resumed = handshakes(result)
-    assert (60, True) == (full + resumed, resumed > 30)
+    assert 160 == full + resumed
+    assert result.reports[-2].connections.tls_resumed > 0
     assert serial_in_pem(pair.chain_pem) in {s.value for s in serials(result)}
 
 

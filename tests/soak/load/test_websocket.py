@@ -411,7 +411,8 @@ def test_a_cut_while_a_message_waits_ends_it_with_the_age_of_its_socket(how: str
 @pytest.mark.parametrize("how", ["eof", "reset", "close frame"])
 def test_a_cut_of_an_idle_socket_is_told_once_at_its_next_slot(how: str) -> None:
     """One cut, one outcome, with the age that the socket had when it was cut, not when that was told."""
-    result = sockets(opened(cuts_after(2, how, waiting=False)), {"seconds": 0.5}, connections=1, rate=12)
+    cuts = opened(cuts_after(2, how, waiting=False))
+    result = unhurried(lambda: sockets(cuts, {"seconds": 0.5}, connections=1, rate=12))
     assert {O.OK: 4, O.CUT_MID_RESPONSE: 2} == result.outcomes
     assert "load.socket_lost" in result.notes
     first, second = result.evidence
@@ -432,7 +433,7 @@ def test_with_several_messages_in_flight_all_of_them_end_with_the_cut() -> None:
         for _ in range(3):
             await peer.message()
 
-    result = sockets(opened(swallows_three), connections=1, rate=36)
+    result = unhurried(lambda: sockets(opened(swallows_three), connections=1, rate=36))
     assert {O.CUT_MID_RESPONSE: 9} == result.outcomes
     assert 3 == len({e.connection for e in result.evidence})
 
@@ -451,7 +452,7 @@ def test_echoes_come_in_the_order_of_the_messages() -> None:
         await peer.peer.hang()
 
     assert {O.OK: 9} == sockets(opened(three_at_once), connections=1, rate=36).outcomes
-    result = sockets(opened(swapped), connections=1, rate=40)
+    result = unhurried(lambda: sockets(opened(swapped), connections=1, rate=40))
     assert {O.IDENTITY_MISMATCH: 5, O.PROTOCOL_ERROR: 5} == result.outcomes
     assert any("on which a wrong echo came" in e.error for e in result.evidence)
 
@@ -513,14 +514,16 @@ def test_a_server_that_comes_back_is_found_again() -> None:
     """Refused while it is away, ok again within the pause, without a slot in between that is not told."""
 
     async def away_and_back() -> Result:
-        async with Server(opened(echoes)) as server:
-            port = server.port
+        ours = socket.socket()
+        ours.bind(("127.0.0.1", 0))  # the port is ours from now on, and until it listens it refuses
+        port = ours.getsockname()[1]
         shape = {**SHAPE, "connections": 2}
 
         async def comes_back(engine: Engine) -> None:
             await asyncio.sleep(0.3)
-            async with Server(opened(echoes), port=port):
-                await asyncio.sleep(1.2)
+            async with Server(opened(echoes), listener=ours):
+                while not engine._finished.done():
+                    await asyncio.sleep(0.01)
 
         result = await drive(slice_of(spec(port, **shape), seconds=1.2), comes_back)
         return result.check()
@@ -528,7 +531,7 @@ def test_a_server_that_comes_back_is_found_again() -> None:
     result = run(away_and_back())
     assert {O.CONNECT_REFUSED, O.OK} == set(result.outcomes)
     assert 96 == sum(result.outcomes.values())
-    assert result.outcomes[O.OK] >= 30
+    assert result.outcomes[O.OK] >= 30 - 80 * sum(r.stats.loop_gap_s for r in result.reports)
 
 
 # -- fed by hand -------------------------------------------------------------------------------------------------------
