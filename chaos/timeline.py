@@ -153,6 +153,8 @@ class _Slots:
 
     def why_not(self, due_s: float, series: Series) -> str:
         """Return why ``take`` found nothing."""
+        if self._latest_end_s < series.hold_s:
+            return f"too late: the run is too short for its hold of {series.hold_s:g} s and the time after it"
         if due_s + series.hold_s > self._latest_end_s:
             return (
                 f"too late: it could not end by {self._latest_end_s:g} s, and moving it half a period "

@@ -108,6 +108,10 @@ class ReloadPlan(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> ReloadPlan:
+        if self.signal in ("SIGKILL", "SIGSTOP"):
+            raise ValueError(
+                f"no program can act on {self.signal}; write the one that makes it reload, like HUP or USR2"
+            )
         if (self.command is not None) + (self.signal is not None) + self.watch != 1:
             raise ValueError("give exactly one of command, signal and watch: true")
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,8 @@ from soak.plantypes import Duration, Frozen, Size
 
 ORIGIN_IMAGE = "soakd:latest"
 """What ``docker build -t soakd .`` makes."""
+Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:%-]+$")]
+"""An address or a name, without a port."""
 Port = Field(ge=1, le=65_535)
 
 
@@ -22,7 +24,7 @@ class AttachedProxyPlan(Frozen):
         description="Its configuration and certificate: soak renders into it and puts back what was there. "
         "In containers: a volume, mounted at this path in the proxy's and in soak's.",
     )
-    host: str = Field("127.0.0.1", min_length=1, description="Where clients reach it: an address or a name.")
+    host: Host = Field("127.0.0.1", description="Where clients reach it: an address or a name.")
     http_port: int = Port
     https_port: int = Port
     tcp_port: int | None = Field(
@@ -41,12 +43,23 @@ class AttachedProxyPlan(Frozen):
         None, pattern="^/", description="Of a local process; without: the container with soak.role=proxy."
     )
 
+    @model_validator(mode="after")
+    def _check(self) -> AttachedProxyPlan:
+        numbers = {"http_port": self.http_port, "https_port": self.https_port, **self.ports}
+        if self.tcp_port is not None:
+            numbers["tcp_port"] = self.tcp_port
+        taken: dict[int, str] = {}
+        for name, number in numbers.items():
+            if number in taken:
+                raise ValueError(f"{name} and {taken[number]} are both {number}; one port serves one of them")
+            taken[number] = name
+        return self
+
 
 class AttachedBackendPlan(Frozen):
     """One of soak's origins that somebody else runs: ``python -m soak.lab.origin --stay``."""
 
-    host: str = Field(
-        min_length=1,
+    host: Host = Field(
         description="Where the proxy and soak reach it; an address, since a name goes when it is down.",
     )
     port: int = Port

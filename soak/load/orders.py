@@ -134,7 +134,7 @@ def _check_numbers(order: LoadOrder) -> None:
         ("response timeout", order.response_timeout_s, 0.001, 3600),
     ):
         if not low <= value <= top:
-            raise PlanError(f"{name} is {value:g}; it must be at least {low:g} and at most {top:g}")
+            raise PlanError(f"{name} is {value:g}; it must be at least {low:g} and at most {top:,.0f}")
     if not 1 <= order.workers <= _MAX_WORKERS:
         raise PlanError(f"workers is {order.workers}; it must be between 1 and {_MAX_WORKERS}")
     if order.connections is not None and order.connections < order.workers:

@@ -207,7 +207,9 @@ class StoreWriter:
             raise
 
     def _fail(self, e: Exception) -> None:
-        failure = StoreError(f"{self.path} cannot be written any more: {e}")
+        failure = StoreError(
+            f"{self.path} cannot be written any more: {e}; make room there, or take another --dir, and start again"
+        )
         failure.__cause__ = e
         with self._wake:
             self.failure = failure

@@ -170,6 +170,14 @@ def test_what_comes_too_late_says_so():
     ]
 
 
+def test_a_run_that_is_too_short_for_a_fault_says_that_and_not_a_negative_instant():
+    """Nothing could end before it begins."""
+    short = plan_timeline([Series("backend-down", 6, 5, BACKENDS)], length_s=8, seed=1)
+    assert {s.reason for s in short.skipped} == {
+        "too late: the run is too short for its hold of 5 s and the time after it"
+    }
+
+
 @pytest.mark.parametrize(("every", "hold"), [(10, 10), (10, 11), (0, 0), (-1, 0)])
 def test_a_series_that_cannot_be_is_refused(every: float, hold: float):
     """A hold must be shorter than its period, and a period positive."""

@@ -48,6 +48,7 @@ def test_abilities_are_those_of_adapters():
         ("give exactly one of command, signal and watch", {"can": ["reload"], "reload": {"signal": "HUP", "watch": True}}),
         ("give exactly one of command, signal and watch", {"can": ["reload"], "reload": {}}),
         ("'HUPP' is no signal; write one like HUP", {"can": ["reload"], "reload": {"signal": "HUPP"}}),
+        ("no program can act on SIGKILL", {"can": ["reload"], "reload": {"signal": "KILL"}}),
         ("can: marker needs @{generation}", {"can": ["marker"], "files": {"a": "@{https_port} @{bundle}"}}),
         ("nothing tells the proxy its HTTPS port", {"files": {"a": "@{certificate}"}}),
         ("nothing tells the proxy its certificate", {"files": {"a": "@{https_port}"}}),

@@ -70,6 +70,10 @@ def test_processes_alone_need_no_engine():
         (attach(backends=[{"host": "h", "port": 1, "pid_file": "/b1.pid"}]), "needs 'start'"),
         (attach(backends=[{"host": "h", "port": 1, "start": ["b1"]}]), "'start' is for a local process"),
         (attach(backends=[]), "backends"),
+        (attach(proxy={**PROXY, "https_port": PROXY["http_port"]}), "https_port and http_port are both"),
+        (attach(proxy={**PROXY, "ports": {"metrics": PROXY["http_port"]}}), "metrics and http_port are both"),
+        (attach(proxy={**PROXY, "host": "no host"}), "host"),
+        (attach(backends=[{**CONTAINERS[0], "host": "b1:80/x"}]), "host"),
     ],
 )
 def test_what_cannot_be_attached_is_refused_with_the_fix(section: dict[str, Any], says: str):

@@ -56,7 +56,7 @@ def test_a_write_error_is_kept_told_and_raised(path):
     w.flush()
     w._db.execute("PRAGMA max_page_count = 1")
     w.set_meta("big", "x" * 5_000_000)
-    with pytest.raises(StoreError, match="cannot be written any more: database or disk is full"):
+    with pytest.raises(StoreError, match="any more: database or disk is full; make room there"):
         w.flush()
     assert told == [w.failure]
     assert isinstance(told[0].__cause__, sqlite3.Error)
