@@ -305,6 +305,6 @@ def test_ctrl_c_heals_and_leaves_nothing(tmp_path, here):
     process.communicate(timeout=60)
     assert 130 == process.returncode
     assert len(children) > 4
-    gone, alive = psutil.wait_procs(children, timeout=15)
+    gone, alive = psutil.wait_procs(children, timeout=30)
     assert [] == alive
     assert gone

@@ -255,7 +255,7 @@ async def test_a_journal_that_cannot_be_written_is_told(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.write", full)
-    result = await asyncio.wait_for(ruin.heal(), 10)
+    result = await asyncio.wait_for(ruin.heal(), 30)
     assert ruin.target.states["b1"] is BackendState.RUNNING
     assert "No space left on device" in result.problems[0]
     assert not result.ok

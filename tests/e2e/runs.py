@@ -54,7 +54,7 @@ class LiveRun:
 
     @property
     def client(self) -> ControlClient:
-        return ControlClient(self.run)
+        return ControlClient(self.run, answer_timeout_s=START_S)
 
     def soak(self, *args: str, timeout: float = START_S) -> subprocess.CompletedProcess[str]:
         """Run another soak command beside it, as from a second shell."""
@@ -71,8 +71,8 @@ class LiveRun:
     def journal(self) -> list[dict[str, Any]]:
         if not self.run.journal.exists():
             return []
-        lines = self.run.journal.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        whole = self.run.journal.read_text().rpartition("\n")[0]  # the last line may be half written
+        return [json.loads(line) for line in whole.splitlines()]
 
     def until_step(self, step: str, seconds: float = START_S) -> None:
         wait_for(lambda: any(e.get("step") == step for e in self.journal()), seconds, f"journal step {step}")
@@ -144,13 +144,13 @@ def _end(live: LiveRun) -> None:
         except subprocess.TimeoutExpired:
             live.process.kill()
             live.process.communicate()
-    _, alive = psutil.wait_procs(family, timeout=15)
+    _, alive = psutil.wait_procs(family, timeout=30)
     for process in alive:
         process.kill()
     assert alive == [], f"left behind: {alive}"
 
 
-def gone(family: list[psutil.Process], seconds: float = 10) -> None:
+def gone(family: list[psutil.Process], seconds: float = 30.0) -> None:
     """Assert that all of these processes end by themselves in time."""
     _, alive = psutil.wait_procs(family, timeout=seconds)
     shown = [(p.pid, p.name()) for p in alive]

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -26,6 +25,7 @@ import yaml
 
 from dashboards.chart import Query
 from dashboards.soak import FIRST_HOUR_END, ROWS
+from soak.lab.topology import free_ports
 from tests.conftest import find_tool
 from tests.e2e.runs import started, wait_for
 
@@ -63,7 +63,7 @@ class Server:
 
     def ask(self, path: str, **parameters: Any) -> Any:
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return json.load(answer)["data"]
 
     def look(self, expr: str) -> list[dict[str, Any]]:
@@ -89,13 +89,6 @@ class Server:
         return expr
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def prometheus(binary: str, home: Path, target: str) -> Iterator[Server]:
     """Run a Prometheus with the shipped configuration and rules, at a scrape a second, on this target."""
@@ -105,7 +98,8 @@ def prometheus(binary: str, home: Path, target: str) -> Iterator[Server]:
     config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
     file = home / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))
-    url = f"127.0.0.1:{free_port()}"
+    (port,) = free_ports(1)
+    url = f"127.0.0.1:{port}"
     command = [binary, f"--config.file={file}", f"--storage.tsdb.path={home / 'data'}"]
     with (home / "prometheus.log").open("w") as log:
         process = subprocess.Popen([*command, f"--web.listen-address={url}"], stdout=log, stderr=log)
@@ -113,7 +107,7 @@ def prometheus(binary: str, home: Path, target: str) -> Iterator[Server]:
         yield Server(f"http://{url}", target)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -137,14 +131,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 except OSError:
                     return None
 
-            wait_for(scraped, 20, "the first scrape")
+            wait_for(scraped, 60, "the first scrape")
             server.start = time.time() + 3
 
             def done() -> bool:
                 faults = live.client.status().faults_done
                 return sum(sum(outcomes.values()) for outcomes in faults.values()) == 3
 
-            wait_for(done, 60, "the end of all three faults")
+            wait_for(done, 120, "the end of all three faults")
             time.sleep(3)
             server.end = time.time() - 1
             server.fill = {"$__rate_interval": "4s", "$__range": "1m", "$instance": target}

@@ -81,8 +81,8 @@ def test_heal_removes_all_when_daemon_and_guardian_were_killed(tmp_path, plan, d
         (guardian,) = live.guardians()
         guardian.send_signal(signal.SIGKILL)
         live.process.send_signal(signal.SIGKILL)
-        live.process.communicate(timeout=10)
-        gone(family, 10)
+        live.process.communicate(timeout=30)
+        gone(family, 30)
         left = left_in(dockerd)
         assert sorted(["running", "running", "paused", "network"]) == sorted(left.values()), left
         assert "containers and a network" in live.soak("runs").stdout + live.soak("check").stdout
@@ -102,9 +102,9 @@ def test_the_guardian_removes_all_when_the_daemon_was_killed(tmp_path, plan, doc
         live.until_step("active", 30)
         family = live.family()
         live.process.send_signal(signal.SIGKILL)
-        live.process.communicate(timeout=10)
+        live.process.communicate(timeout=30)
         gone(family, 30)
-    wait_for(lambda: not left_in(dockerd), 10, "the guardian's work")
+    wait_for(lambda: not left_in(dockerd), 30, "the guardian's work")
 
 
 @pytest.mark.timeout(180)
@@ -113,7 +113,7 @@ def test_an_engine_that_is_restarted_is_told_and_blamed(tmp_path, plan, dockerd)
     with started(tmp_path, "length: 20s\nrate: 100", "--json", calm=plan) as live:
         _until_running(live)
         dockerd.end()
-        wait_for(lambda: "engine.away" in live.run.log.read_text(), 20, "the engine's absence being noticed")
+        wait_for(lambda: "engine.away" in live.run.log.read_text(), 30, "the engine's absence being noticed")
         dockerd.start()
         out, err = live.process.communicate(timeout=150)
     report = json.loads(out)

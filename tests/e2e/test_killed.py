@@ -17,15 +17,15 @@ def kill(live: LiveRun) -> None:
     family = live.family()
     assert len(family) > 1
     live.process.send_signal(signal.SIGKILL)
-    live.process.communicate(timeout=10)
-    gone(family, 10)
+    live.process.communicate(timeout=30)
+    gone(family, 30)
 
 
 @pytest.mark.timeout(240)
 def test_killed_while_the_lab_comes_up(tmp_path):
     """Before a request was sent: origins, nginx and guardian end."""
     with started(tmp_path, "length: 60s\nrate: 100") as live:
-        wait_for(lambda: live.run.lab_state.exists() and len(live.family()) > 2, 20, "the lab coming up")
+        wait_for(lambda: live.run.lab_state.exists() and len(live.family()) > 2, 30, "the lab coming up")
         kill(live)
     assert live.soak("heal", live.run.id).returncode == 0
 
@@ -47,7 +47,7 @@ def test_killed_during_a_fault(tmp_path, fault, hold_s, step):
     """Within ten seconds nothing of the run is left; heal closes the journal, report judges what is there as invalid."""
     with started(tmp_path, "length: 60s\nrate: 200\nchaos: {gap: 0s}") as live:
         live.until_running()
-        wait_for(lambda: live.client.status().elapsed_s > 2, 10, "some traffic")
+        wait_for(lambda: live.client.status().elapsed_s > 2, 30, "some traffic")
         live.client.inject(fault, hold_s=hold_s, wait=False)
         live.until_step(step)
         kill(live)
@@ -72,8 +72,8 @@ def test_a_killed_guardian_is_replaced_and_the_new_one_heals(tmp_path):
         live.until_running()
         (guardian,) = live.guardians()
         guardian.kill()
-        wait_for(lambda: [p for p in live.guardians() if p != guardian], 20, "a new guardian")
-        wait_for(lambda: live.run.guardian_log.read_text().count("guardian.watching") == 2, 20, "it watching")
+        wait_for(lambda: [p for p in live.guardians() if p != guardian], 30, "a new guardian")
+        wait_for(lambda: live.run.guardian_log.read_text().count("guardian.watching") == 2, 30, "it watching")
         kill(live)
         events = [json.loads(line)["event"] for line in live.run.log.read_text().splitlines()]
         assert "guardian.died" in events

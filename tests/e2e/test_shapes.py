@@ -61,7 +61,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, (home / "lab.err").read_text()
-    _, alive = psutil.wait_procs(family, timeout=15)
+    _, alive = psutil.wait_procs(family, timeout=30)
     assert [] == alive
 
 

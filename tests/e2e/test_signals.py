@@ -49,7 +49,7 @@ def test_a_second_signal_skips_the_drain_but_not_the_heal(tmp_path):
     with started(tmp_path, "length: 5m\nrate: 200\nchaos: {gap: 0s}", "--json") as live:
         down(live)
         live.process.send_signal(signal.SIGINT)
-        wait_for(lambda: "run.stopping" in live.run.log.read_text(), 5, "the first being heard")
+        wait_for(lambda: "run.stopping" in live.run.log.read_text(), 30, "the first being heard")
         live.process.send_signal(signal.SIGINT)
         out, _ = live.process.communicate(timeout=60)
     (fault,) = json.loads(out)["faults"]

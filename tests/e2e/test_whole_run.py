@@ -33,8 +33,8 @@ def test_a_short_run_passes_with_every_fault_verified(tmp_path, require):
     with started(tmp_path, PLAN, "--json") as live:
         live.until_running()
         status = live.client.status()
-        exposition = urllib.request.urlopen(f"{status.http_url}/metrics", timeout=5).read()
-        wait_for(lambda: live.client.status().active_faults, 20, "a fault under way")
+        exposition = urllib.request.urlopen(f"{status.http_url}/metrics", timeout=30).read()
+        wait_for(lambda: live.client.status().active_faults, 30, "a fault under way")
         out, err = live.process.communicate(timeout=120)
     assert live.process.returncode == 0, err
     report = json.loads(out)
@@ -93,7 +93,7 @@ def test_faults_by_hand_are_told_step_by_step_and_metrics_show_them(tmp_path):
         done = live.soak("status", "--json")
         status = json.loads(done.stdout)
         assert status["faults_done"]["backend-hang"] == {"verified": 1}
-        text = urllib.request.urlopen(f"{status['http_url']}/metrics", timeout=5).read().decode()
+        text = urllib.request.urlopen(f"{status['http_url']}/metrics", timeout=30).read().decode()
         assert 'soak_fault_injections_total{fault="backend-kill",target="b3"} 1.0' in text
         done = live.soak("inject", "backend-dwon")
         assert done.returncode == 2

@@ -72,7 +72,7 @@ class Composed:
 
     def query(self, text: str) -> list[dict[str, Any]]:
         """Ask Prometheus, from outside."""
-        with urllib.request.urlopen(f"{self.prometheus}/api/v1/query?query={quote(text)}", timeout=10) as got:
+        with urllib.request.urlopen(f"{self.prometheus}/api/v1/query?query={quote(text)}", timeout=30) as got:
             answer: dict[str, Any] = json.load(got)
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result

@@ -47,7 +47,7 @@ async def test_the_first_error_is_the_one_that_is_told(ending):
 async def test_a_thread_may_give_up_too(ending):
     """The event loop hears of it."""
     await asyncio.to_thread(ending.give_up_from_thread, SoakError("no space left"))
-    await asyncio.wait_for(ending.stop.wait(), 5)
+    await asyncio.wait_for(ending.stop.wait(), 30)
     assert "no space left" == str(ending.trouble)
 
 
@@ -58,7 +58,7 @@ async def test_background_work_that_dies_ends_the_run(ending):
         raise ValueError("boom")
 
     ending.background(dies(), "vitals")
-    await asyncio.wait_for(ending.stop.wait(), 5)
+    await asyncio.wait_for(ending.stop.wait(), 30)
     assert "the daemon's vitals task failed: ValueError('boom'); see soak.log" == str(ending.trouble)
 
 
@@ -141,7 +141,7 @@ async def test_draining_has_an_end(ending, hurried):
     await ending.until(asyncio.Event().wait)
     if hurried:
         ending.request_stop("SIGINT")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await ending.drain(60 if hurried else 0.05)
     (load,) = (task for task in asyncio.all_tasks() if task is not asyncio.current_task())
     assert "load" == load.get_name()
@@ -196,7 +196,7 @@ async def test_signals_are_wishes(ending, events):
     async with ending.heard():
         for number, heard in ((signal.SIGHUP, 1), (signal.SIGTERM, 2), (signal.SIGINT, 3)):
             os.kill(os.getpid(), number)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while len(events) < heard:
                     await asyncio.sleep(0.001)
     assert ["signal.ignored", "run.stopping", "run.hurried"] == [name for name, _ in events]

@@ -63,7 +63,7 @@ def doors(run: RunDir, ended: asyncio.Future[int], port: int = 0) -> RunDoors:
 
 def fetch(url: str) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -72,7 +72,7 @@ async def test_every_report_reaches_the_store_the_totals_the_guard_and_the_metri
     desk.clock.t0_ns = SystemClock().monotonic_ns() + NS // 4
     try:
         await pool.start(t0_ns=desk.clock.t0_ns)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await pool.wait()
     finally:
         await pool.kill()

@@ -77,7 +77,7 @@ async def fetch(
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         writer.write(request_text(method, path, host, {**named, "Connection": "close"}, body))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             return parse(await reader.read())
     finally:
         await close(writer)
@@ -138,7 +138,7 @@ class Socket:
 
     async def echo(self, opcode: int, payload: bytes) -> tuple[int, bytes]:
         self.writer.write(masked(opcode, payload))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await read_frame(self.reader)
 
 

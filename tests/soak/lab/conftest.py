@@ -72,7 +72,7 @@ def plan(**proxy: Any) -> Plan:
     return Plan.model_validate({"lab": {"backends": 2, "start_timeout": 20}, "proxy": proxy})
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
     """Wait for something that happens outside this process."""
     async with asyncio.timeout(seconds):
         while not condition():

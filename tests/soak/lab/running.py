@@ -29,8 +29,8 @@ class Running:
         return reply
 
     def connect(self) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
-        connection.settimeout(10)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection.settimeout(30)
         return connection
 
     def talk(self, text: str) -> bytes:
@@ -59,4 +59,4 @@ def start(port: int = 0, *options: str) -> Running:
 
 def end(running: Running) -> None:
     running.process.terminate()
-    running.process.communicate(timeout=10)
+    running.process.communicate(timeout=30)

@@ -17,7 +17,7 @@ from soak.lab.topology import free_ports
 from soak.plan import Plan
 from soak.proxies.catalog import adapter
 
-START_S = 10.0
+START_S = 30.0
 
 
 class Strangers:
@@ -145,7 +145,7 @@ class Strangers:
         for process in self._started:
             process.send_signal(signal.SIGCONT)
             process.terminate()
-            process.wait(timeout=10)
+            process.wait(timeout=30)
 
 
 def _pid_file(home: Path, kind: str) -> Path:

@@ -69,7 +69,7 @@ async def test_a_fleet_is_taken_over_broken_healed_and_given_back(
         assert (await lab.apply_broken_config()).ok
         rotated = await lab.install_certificate(3)
         assert rotated["serial"] == lab.serial()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while "3" != (await fetch(lab, "/bytes/10")).headers.get("x-soak-generation"):
                 pass
 

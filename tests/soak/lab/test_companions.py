@@ -183,7 +183,7 @@ async def test_its_death_is_told_and_the_proxy_is_no_longer_whole(bench: Bench):
     await bench.companions.reload(accepts, everyone=False)
     (identity,) = bench.companions.identities()
     os.kill(identity["pid"], signal.SIGKILL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not bench.events:
             await asyncio.sleep(0.01)
     ((name, data),) = bench.events

@@ -18,7 +18,7 @@ from .test_local import ask
 
 async def sees(lab: LocalLab, generation: str) -> tuple[str, str]:
     """Wait until a fresh client sees this generation; return it with the serial."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             serial, seen, _ = await ask(lab)
             if seen == generation:

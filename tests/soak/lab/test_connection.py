@@ -116,7 +116,7 @@ def test_a_websocket_that_does_not_read_is_not_read_from(origin):
                 idle += 1
                 sleep(0.02)
         assert sent < 400 * len(message)
-        connection.settimeout(10)
+        connection.settimeout(30)
         whole = sent // len(message)
         wanted = whole * (len(pattern(100_000)) + 10)
         received = 0

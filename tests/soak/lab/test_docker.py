@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
 
 async def served(lab: DockerLab, generation: int) -> str:
     """Wait until fresh clients get this generation; returns the origin that answered."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while True:
             got = await fetch(lab, "/bytes/64", tls=True)
             if got.status == 200 and got.headers["x-soak-generation"] == str(generation):
@@ -142,7 +142,7 @@ async def _throttle(lab: DockerLab) -> None:
     await lab.proxy_tighten(identity, cpus=0.02, memory_bytes=512 << 20)
     now = await lab.proxy_limits()
     assert (0.02, 512 << 20) == (now["cpus"], now["memory_bytes"])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while (await lab.proxy_held_back_s() or 0) <= (before_s or 0):
             await fetch(lab, "/bytes/64", tls=True)
     await lab.proxy_loosen(identity, limits)

@@ -77,26 +77,24 @@ async def test_vitals_count_the_proxy_with_its_workers_and_each_origin(lab: Loca
 
 
 async def test_an_old_worker_is_counted_while_a_connection_lives(lab: LocalLab):
-    """A request in flight keeps the worker of the earlier generation, and the census sees it go."""
+    """An answer under way keeps the worker of the earlier generation, and the census sees it go."""
     address = lab.proxy_address
     reader, writer = await asyncio.open_connection(address.host, address.http_port)
-    writer.write(b"GET /delay/1500/bytes/10 HTTP/1.1\r\nHost: soak.test\r\n\r\n")
-    await writer.drain()
-    await asyncio.sleep(0.1)
+    writer.write(b"GET /drip/60000/bytes/4000 HTTP/1.1\r\nHost: soak.test\r\n\r\n")
+    assert b" 200 OK" in await reader.readuntil(b"\r\n\r\n")
     await lab.apply_generation(2)
 
     async def old() -> int:
         return (await lab.vitals(0))[0].old_processes
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await old() != 1:
-            await asyncio.sleep(0.01)
-    assert b" 200 OK" in await reader.readline()
-    async with asyncio.timeout(5):
-        while await old() != 0:
             await asyncio.sleep(0.01)
     writer.close()
     await writer.wait_closed()
+    async with asyncio.timeout(30):
+        while await old() != 0:
+            await asyncio.sleep(0.01)
 
 
 async def test_everything_is_recorded_in_the_lab(lab: LocalLab, run: RunDir):

@@ -203,7 +203,7 @@ def test_it_ends_at_once_on_sigterm_and_its_port_works_again_at_once():
         connection.sendall(b"GET /bytes/1 HTTP/1.1\r\nHost: x\r\n\r\n")
         connection.recv(100)
         first.process.send_signal(signal.SIGTERM)
-        first.process.communicate(timeout=5)
+        first.process.communicate(timeout=30)
         second = start(first.port)
         try:
             assert first.port == second.port
@@ -215,7 +215,7 @@ def test_it_ends_at_once_on_sigterm_and_its_port_works_again_at_once():
 def test_it_ends_when_its_control_pipe_ends():
     """Whoever commanded it is gone."""
     running = start()
-    running.process.communicate(timeout=5)
+    running.process.communicate(timeout=30)
 
     assert 0 == running.process.returncode
 
@@ -331,7 +331,7 @@ def test_it_speaks_tls_on_a_second_port(pair: tuple[Authority, Path, Path]):
         assert running.tls_port not in (0, running.port)
 
         def talk(request: bytes) -> tuple[str | None, bytes]:
-            plain = socket.create_connection(("127.0.0.1", running.tls_port), timeout=10)
+            plain = socket.create_connection(("127.0.0.1", running.tls_port), timeout=30)
             with context.wrap_socket(plain, server_hostname="soak.test") as secure:
                 secure.sendall(request)
                 return secure.selected_alpn_protocol(), read_all(secure)

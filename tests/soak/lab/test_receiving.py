@@ -66,7 +66,7 @@ async def shell(tmp_path: Path) -> AsyncIterator[StartShell]:
 
 async def until(path: Path) -> str:
     """Wait for a file with something in it."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not path.exists() or not path.read_text().strip():
             await asyncio.sleep(0.01)
     return path.read_text().strip()

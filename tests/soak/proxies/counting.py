@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from soak.lab.local import LocalLab
 from soak.proxies.base import MetricsFormat
 
-DEADLINE_S = 5.0
+DEADLINE_S = 30.0
 _STUB_STATUS = re.compile(
     r"Active connections: \d+ \nserver accepts handled requests\n \d+ \d+ (\d+) \nReading: \d+ Writing: \d+ Waiting: \d+ \n"
 )

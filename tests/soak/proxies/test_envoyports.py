@@ -43,7 +43,7 @@ async def test_of_the_admin_side_only_the_counters_can_be_reached(started: Start
     def ask(method: str, url: str) -> int:
         request = urllib.request.Request(url, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -138,7 +138,7 @@ async def test_an_old_worker_is_counted_while_a_connection_lives(started: StartL
     async with Socket(lab):
         assert (await lab.apply_generation(2)).ok
         assert 1 == await old()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await old():
             await asyncio.sleep(0.05)
 
@@ -167,7 +167,7 @@ async def test_a_new_worker_knows_who_is_down(started: StartLab, run):
     binary_of(ADAPTER)
     lab = await started("haproxy")
     await lab.backend_stop("b1", (await lab.backend_status("b1")).identity, force=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while "Server origins/b1 is DOWN" not in (run.lab / "proxy.out").read_text():
             await asyncio.sleep(0.05)
     evidence = await lab.apply_generation(2)

@@ -110,7 +110,7 @@ async def test_a_backend_goes_and_comes_back_without_help(started: StartLab, how
         await lab.backend_start("b1")
     else:
         await lab.backend_resume("b1", status.identity)
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(30):
         while "b1" not in await origins_of(lab, 4):
             await asyncio.sleep(0.05)
 

@@ -83,7 +83,7 @@ async def test_extra_is_a_dynamic_file_and_a_broken_one_is_refused_by_name(start
     )
     await lab.backend_stop("b1", (await lab.backend_status("b1")).identity, force=True)
     log = ADAPTER.error_log(run.lab / "proxy")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while "Health check failed" not in log.read_text():
             await asyncio.sleep(0.05)
     assert [] == ADAPTER.refusals(log.read_text())
