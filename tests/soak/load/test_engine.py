@@ -219,7 +219,11 @@ def test_other_ends_stay_on_the_scope_of_their_send(reset: bool, ended: str) -> 
 
 def test_max_age_turns_connections_over() -> None:
     """A busy connection is retired after its age, by us, without a failure."""
-    result = run(against(Server(well_behaved), lambda port: slice_of(spec(port), seconds=1.0, max_age_s=0.2)))
+    result = unhurried(
+        lambda: run(
+            against(Server(well_behaved), lambda port: slice_of(spec(port), seconds=1.0, max_age_s=0.2))
+        )
+    )
     assert {O.OK: 40} == result.outcomes
     assert 4 <= result.connections("opened") <= 20
     assert 0 == result.connections("closed_by_peer")

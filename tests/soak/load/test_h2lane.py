@@ -42,6 +42,7 @@ from tests.soak.load.rig import (
     run,
     slice_of,
     spec,
+    unhurried,
     well_behaved,
 )
 
@@ -411,10 +412,12 @@ def test_goaway_makes_a_new_connection_and_loses_only_what_it_excluded() -> None
 
 def test_max_age_turns_connections_over_without_a_loss() -> None:
     """An old one takes no new requests and closes when it is idle."""
-    result = run(
-        against(
-            Server(speaking_h2(honest)),
-            lambda port: slice_of(spec(port, protocol="h2", rate=100), seconds=0.8, max_age_s=0.1),
+    result = unhurried(
+        lambda: run(
+            against(
+                Server(speaking_h2(honest)),
+                lambda port: slice_of(spec(port, protocol="h2", rate=100), seconds=0.8, max_age_s=0.1),
+            )
         )
     )
     assert {O.OK: 80} == result.outcomes

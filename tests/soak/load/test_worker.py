@@ -59,7 +59,7 @@ def tell(process: asyncio.subprocess.Process, command: dict[str, Any]) -> None:
 async def reports_of(process: asyncio.subprocess.Process) -> list[WorkerReport]:
     assert process.stdout is not None
     reports: list[WorkerReport] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not reports or not reports[-1].final:
             line = await process.stdout.readline()
             assert line, "the worker ended without a last report"
@@ -72,22 +72,26 @@ def test_a_worker_that_was_stopped_books_its_missed_slots_where_they_were_due() 
     """SIGSTOP for 1.2 s: every second still has exactly its slots, and after it at most rate x max_lag are caught up."""
     rate, max_lag_s, stopped_s = 200, 0.1, 1.2
 
-    async def main() -> Result:
+    async def main() -> tuple[Result, float, float]:
         async with Server(well_behaved) as server:
             load = slice_of(spec(server.port, rate=rate), seconds=3.0, max_lag_s=max_lag_s)
             process, load = await start(load)
             reading = asyncio.ensure_future(reports_of(process))
             await asyncio.sleep((load.t0_ns - monotonic_ns()) / NS + 0.8)
             process.send_signal(signal.SIGSTOP)
+            from_s = (monotonic_ns() - load.t0_ns) / NS
             await asyncio.sleep(stopped_s)
+            to_s = (monotonic_ns() - load.t0_ns) / NS
             process.send_signal(signal.SIGCONT)
-            return Result(load, await reading, []).check()
+            return Result(load, await reading, []).check(), from_s, to_s
 
-    result = run(main())
+    result, from_s, to_s = run(main())
+    to_s = min(to_s, 3.0)
     assert [rate, rate, rate] == [sum(w.scheduled for w in r.windows) for r in result.reports if r.second < 3]
-    assert result.total("missed") >= rate * (stopped_s - max_lag_s) - 1
+    assert result.total("missed") >= rate * (to_s - from_s - max_lag_s) - 1
     assert max(w.lag.max_ns for r in result.reports for w in r.windows) <= max_lag_s * NS
-    assert sum(w.missed for w in result.reports[1].windows) >= rate * 0.9
+    stopped_in_1_s = max(0.0, min(to_s, 2.0) - max(from_s, 1.0))
+    assert sum(w.missed for w in result.reports[1].windows) >= rate * (stopped_in_1_s - max_lag_s)
     assert max(r.stats.loop_gap_s for r in result.reports) >= 0.2
 
 
@@ -124,7 +128,7 @@ def test_a_worker_whose_daemon_is_gone_ends_at_once() -> None:
             assert process.stdin is not None
             await process.stdout.readline()
             process.stdin.close()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 return await process.wait()
 
     assert 0 == run(main())
