@@ -94,6 +94,9 @@ async def test_who_waits_for_the_exit_code_waits_at_the_socket(run):
     opened = doors(run, ended)
     await opened.open(facts)
     waiting = asyncio.ensure_future(asyncio.to_thread(ControlClient(run).stop, wait=True))
+    async with asyncio.timeout(30):
+        while not opened._control._clients:
+            await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
     await opened.close_pages()
     assert not waiting.done()

@@ -62,7 +62,6 @@ class Recorder:
         self.misfired: list[tuple[Item, float]] = []
         self.events: list[tuple[str, Any]] = []
         self.stood_still_s = 0.0
-        self.metronome: asyncio.Task[None] | None = None
         self.scheduler = FaultScheduler(
             planned,
             clock=clock,

@@ -16,6 +16,7 @@ from soak.lab.sweep import release
 from soak.load.engine import Engine
 from soak.load.traffic import ClassSpec, classes_of, pattern
 from soak.measure.facts import facts_of
+from soak.measure.histogram import Histogram
 from soak.model import Outcome, SightKind
 from soak.plan import Plan
 from soak.proxies.base import SERVER_NAME
@@ -59,15 +60,10 @@ def streams(behaviour: Behaviour, load: dict[str, Any] | None = None, **changes:
 
 def milliseconds(result: Result, what: str, q: float) -> float:
     """A quantile over the run."""
-    whole = None
+    whole = Histogram()
     for report in result.reports:
         for w in report.windows:
-            histogram = getattr(w, what)
-            if whole is None:
-                whole = histogram
-            else:
-                whole.merge(histogram)
-    assert whole is not None
+            whole.merge(getattr(w, what))
     return float(whole.quantile_ns(q)) / 1e6
 
 

@@ -172,7 +172,7 @@ async def test_the_cache_obeys_what_it_is_told(started: StartLab):
     varnishd()
     lab = await started("varnish")
     for i in range(5):
-        got = await fetch(lab, "/cache/k1/bytes/1000?ttl=1", tls=bool(i % 2), X_Soak_Id=f"{i}")
+        got = await fetch(lab, "/cache/k1/bytes/1000?ttl=60", tls=bool(i % 2), X_Soak_Id=f"{i}")
         assert (200, cache_body("k1", "", 1000)) == (got.status, got.body)
     assert 1 == await origins_say(lab, "cache", "plain", "full")
     for variant in ("a", "b", "a", "b"):
@@ -180,11 +180,12 @@ async def test_the_cache_obeys_what_it_is_told(started: StartLab):
         assert cache_body("k", variant, 300) == got.body
     assert 2 == await origins_say(lab, "cache", "vary", "full")
     await fetch(lab, "/cache/e/bytes/500?etag&ttl=1")
+    await fetch(lab, "/cache/k2/bytes/1000?ttl=1")
     await asyncio.gather(*(fetch(lab, "/cache/n/bytes/300?no-store") for _ in range(10)))
     assert 10 == await origins_say(lab, "cache", "no-store", "full")
     together = await asyncio.gather(*(fetch(lab, "/cache/t/bytes/300?ttl=60") for _ in range(20)))
     assert {cache_body("t", "", 300)} == {one.body for one in together}
-    assert 2 == await origins_say(lab, "cache", "plain", "full")
+    assert 3 == await origins_say(lab, "cache", "plain", "full")
     await asyncio.sleep(1.1)  # they expire
     again = await fetch(lab, "/cache/e/bytes/500?etag&ttl=1")
     assert (200, cache_body("e", "", 500)) == (again.status, again.body)
@@ -193,8 +194,8 @@ async def test_the_cache_obeys_what_it_is_told(started: StartLab):
         await origins_say(lab, "cache", "etag", "not_modified"),
     )
     assert (1, 1) == etag
-    await fetch(lab, "/cache/k1/bytes/1000?ttl=1")
-    assert 3 == await origins_say(lab, "cache", "plain", "full")
+    await fetch(lab, "/cache/k2/bytes/1000?ttl=1")
+    assert 4 == await origins_say(lab, "cache", "plain", "full")
     assert (await lab.apply_generation(2)).ok
     kept = await fetch(lab, "/cache/t/bytes/300?ttl=60")
     assert ("HIT", "2") == (kept.cache, kept.headers["x-soak-generation"])
