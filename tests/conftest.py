@@ -61,6 +61,14 @@ def offspring() -> Callable[[], list[psutil.Process]]:
 
     def now() -> list[psutil.Process]:
         children = psutil.Process().children(recursive=True)
-        return [p for p in children if p not in before and p.status() != psutil.STATUS_ZOMBIE]
+        return [p for p in children if p not in before and lives(p)]
 
     return now
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process has not ended; it may be waited for while it is looked at."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -18,6 +18,7 @@ from certs.authority import Authority
 from certs.install import install_pair
 from soak.lab.prober import trust
 from soak.load.traffic import pattern
+from tests.conftest import lives
 
 from .conftest import until
 from .running import COMMAND, Running, end, read_all, start
@@ -268,7 +269,7 @@ async def test_it_dies_with_its_parent(suspended):
         child.suspend()
     parent.kill()
     await parent.wait()
-    await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    await until(lambda: not child.is_running() or not lives(child))
 
 
 async def test_memory_is_flat_under_load():

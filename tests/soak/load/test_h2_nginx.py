@@ -144,9 +144,12 @@ def test_a_killed_worker_cuts_what_it_carried_and_no_more(tmp_path: Path) -> Non
         async def during(_: Engine) -> None:
             await asyncio.sleep(0.6)
             master = psutil.Process((await lab.proxy_identity())["pid"])
-            for child in master.children():
-                if "worker process" in " ".join(child.cmdline()):
-                    child.kill()
+            while not (
+                workers := [c for c in master.children() if "worker process" in " ".join(c.cmdline())]
+            ):
+                await asyncio.sleep(0.01)
+            for worker in workers:
+                worker.kill()
 
         return during
 
