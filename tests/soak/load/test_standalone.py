@@ -56,16 +56,18 @@ def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
     (home / "nginx.conf").write_text(CONFIG.format(http=http, https=https))
     process = subprocess.Popen([NGINX, "-p", str(home), "-c", "nginx.conf"], stderr=subprocess.DEVNULL)
     try:
-        for _ in range(100):
+        end = time.monotonic() + 30
+        while True:
             try:
-                with urlopen(f"http://127.0.0.1:{http}/", timeout=1):
+                with urlopen(f"http://127.0.0.1:{http}/", timeout=30):
                     break
             except OSError:
+                assert time.monotonic() < end
                 time.sleep(0.05)
         yield Nginx(http, https, authority.ca_pem)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
 
 
 def test_a_plain_url_is_loaded_at_the_rate_asked_for(nginx: Nginx) -> None:
@@ -84,7 +86,7 @@ def test_a_plain_url_is_loaded_at_the_rate_asked_for(nginx: Nginx) -> None:
     assert 0 < load["latency_ms"]["p50"] <= load["latency_ms"]["p99"] <= load["latency_ms"]["max"]
     assert result["self"]["cpu_us_per_request"] > 0
     assert ([], []) == (result["violations"], result["workers_died"])
-    assert [0, 1] == seconds
+    assert ([0, 1], list(range(len(seconds)))) == (seconds[:2], seconds)
 
 
 def test_https_with_an_authority_of_ones_own_and_two_workers(nginx: Nginx) -> None:
@@ -166,12 +168,12 @@ def slow_server(answer_s: float) -> Iterator[int]:
         yield port
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=30)
 
 
 def test_what_is_in_flight_after_the_last_slot_is_waited_for() -> None:
     """Its end counts, and the result says how long that took."""
-    with slow_server(1.5) as port:
+    with slow_server(4.0) as port:
         result = run_load(LoadOrder(f"http://127.0.0.1:{port}/", 20, 0.5))
     assert {"ok": result["load"]["sent"]} == result["load"]["outcomes"]
     assert 1.0 < result["waited_s"] < 20
@@ -191,4 +193,4 @@ def test_a_second_interrupt_does_not_wait() -> None:
     load = result["load"]
     assert load["in_flight"] > 0
     assert (load["sent"], 0.0) == (load["in_flight"], result["waited_s"])
-    assert load["scheduled"] < 100
+    assert load["scheduled"] < 300
