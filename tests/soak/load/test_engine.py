@@ -99,7 +99,7 @@ def test_past_max_in_flight_slots_are_dropped_never_queued() -> None:
         await peer.hang()
 
     result = run(
-        against(Server(never), lambda port: slice_of(spec(port), max_in_flight=5, response_timeout_s=0.4))
+        against(Server(never), lambda port: slice_of(spec(port), max_in_flight=5, response_timeout_s=2.0))
     )
     assert {O.RESPONSE_TIMEOUT: 5} == result.outcomes
     assert (10, 5, 5, 0) == tuple(result.total(w) for w in ("scheduled", "sent", "dropped", "missed"))

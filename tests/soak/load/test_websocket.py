@@ -480,9 +480,10 @@ def test_nobody_listens() -> None:
     """Every slot ends as connect_refused, those that meet a pause too; the seat is tried again by itself, with pauses."""
 
     async def alone() -> Result:
-        async with Server(opened(echoes)) as server:
-            port = server.port
-        return (await drive(slice_of(spec(port, **SHAPE), seconds=1.0))).check()
+        with socket.socket() as held:  # bound, so that nobody else listens there either
+            held.bind(("127.0.0.1", 0))
+            port = held.getsockname()[1]
+            return (await drive(slice_of(spec(port, **SHAPE), seconds=1.0))).check()
 
     result = run(alone())
     assert {O.CONNECT_REFUSED: 80} == result.outcomes
