@@ -87,11 +87,12 @@ def of_soak(
     ca_file: Path | None = None,
     outcome: str = "ok",
     note: str = "",
+    coalesce_s: float | None = None,
 ) -> Contestant:
     """Return soak, sending one class, as a contestant. Requests that end otherwise than with ``outcome`` do not count."""
 
     def argv(seconds: int) -> list[str]:
-        order = order_for(spec, seconds, connections=connections, ca_file=ca_file)
+        order = order_for(spec, seconds, connections=connections, ca_file=ca_file, coalesce_s=coalesce_s)
         file = scratch / "order.json"
         file.write_text(json.dumps(order.to_json()))
         return [sys.executable, "-m", "benchmarks.load.soakside", str(file)]

@@ -40,7 +40,14 @@ def spec_for(target: Target, rate: float, **changes: Any) -> ClassSpec:
     return replace(base, **changes)
 
 
-def order_for(spec: ClassSpec, seconds: float, *, connections: int, ca_file: Path | None = None) -> LoadSlice:
+def order_for(
+    spec: ClassSpec,
+    seconds: float,
+    *,
+    connections: int,
+    ca_file: Path | None = None,
+    coalesce_s: float | None = None,
+) -> LoadSlice:
     """Return what one worker is told."""
     return LoadSlice(
         worker=0,
@@ -50,6 +57,7 @@ def order_for(spec: ClassSpec, seconds: float, *, connections: int, ca_file: Pat
         seed=1,
         classes=[spec],
         max_in_flight=connections,
+        coalesce_s=coalesce_s,
         ca_file=None if ca_file is None else str(ca_file),
     )
 

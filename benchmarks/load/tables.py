@@ -97,8 +97,8 @@ def http1(result: Json) -> str:
         ("soak / hey", beside("hey"), 0.5),
     ]
     both = times(ratio(busy, entries["wrk"].cpu_us()))
+    together = next((e for n, e in entries.items() if n.startswith("soak --coalesce")), None)
     details = [d for d in entries["soak"].details if d]
-    lag = f"{median(d['lag_ms']['p50'] for d in details):.3f}" if details else "-"
     lost = sum(d["missed"] + d["dropped"] for d in details)
     slots = sum(d["scheduled"] for d in details)
     return "\n\n".join(
@@ -107,10 +107,28 @@ def http1(result: Json) -> str:
             targets(goals),
             (
                 f"Both as busy as they get (soak at 50,000 req/s, wrk saturated): {both} times wrk. "
-                f"soak's lag p50 at {result['rate']:,} req/s: {lag} ms; {lost:,} of {slots:,} slots were not sent."
+                f"soak's lag p50 at {result['rate']:,} req/s: {_lag(entries['soak'])} ms; {lost:,} of {slots:,} slots were not sent."
             ),
+            *([] if together is None else [_coalesced(together, entries)]),
         ]
     )
+
+
+def _lag(entry: Entry) -> str:
+    """Return the median of a generator's own lateness, in milliseconds."""
+    found = [d["lag_ms"]["p50"] for d in entry.details if d]
+    return f"{median(found):.3f}" if found else "-"
+
+
+def _coalesced(entry: Entry, entries: Mapping[str, Entry]) -> str:
+    """Say what it is worth to send together what is due together."""
+    own = entry.cpu_us()
+    beside = ", ".join(
+        f"{times(found)} times {name}"
+        for name in ("wrk", "hey", "k6")
+        if name in entries and (found := ratio(own, entries[name].cpu_us())) is not None
+    )
+    return f"`{entry.name}`: {beside}, at a lag p50 of {_lag(entry)} ms."
 
 
 def tls_new(result: Json) -> str:

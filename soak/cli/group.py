@@ -188,9 +188,12 @@ def _record_crash() -> str:
 
 
 class DurationType(click.ParamType[float]):
-    """``30s``, ``15m``, ``1h30m``: seconds as a float, more than zero, and no longer than a run may be."""
+    """``30s``, ``15m``, ``1h30m``: seconds as a float, more than zero unless that has a meaning, and no longer than a run may be."""
 
     name = "duration"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds; fails with the value and the rule."""
@@ -198,7 +201,7 @@ class DurationType(click.ParamType[float]):
             seconds = parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if seconds == 0:
+        if seconds == 0 and not self._zero:
             self.fail(f"{value!r} must be longer than 0", param, ctx)
         if seconds > LONGEST_S:
             self.fail(f"{value!r} must be at most {format_duration(LONGEST_S)}, the longest run", param, ctx)

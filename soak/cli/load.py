@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from soak.cli.arguments import FILE
-from soak.cli.group import SoakCommand
+from soak.cli.group import DurationType, SoakCommand
 from soak.errors import EXIT_FAIL, EXIT_INVALID, EXIT_PASS
 from soak.report.tables import CLASS_HEAD, class_rows
 from soak.report.text import grid
@@ -78,6 +78,14 @@ def _list_shapes(ctx: click.Context, _: click.Parameter, value: Sequence[str]) -
     type=click.Choice(["uniform", "poisson"]),
     default="uniform",
     help="Equal gaps (the default), or random ones.",
+)
+@click.option(
+    "--coalesce",
+    "coalesce_s",
+    type=DurationType(zero=True),
+    metavar="1ms",
+    help="Let a due request wait so long for those behind it: less CPU, that much lag, small bursts. 0: never. "
+    "Default: 0.2ms from 10,000 a second and worker on.",
 )
 @click.option("--seed", type=click.IntRange(0), default=1, metavar="N", help="Of all randomness; default: 1.")
 @click.option("--new-connections", is_flag=True, help="Open a connection for each request.")

@@ -83,7 +83,7 @@ class Engine:
         self._end = load.t0_ns + int(load.seconds * _NS)
         self._boundary = load.t0_ns + (load.from_second + 1) * _NS
         self._armed_ns = 0
-        self._patience_ns = patience_ns(sum(c.rate for c in load.classes) / load.workers)
+        self._patience_ns = patience_ns(sum(c.rate for c in load.classes) / load.workers, load.coalesce_s)
         self._heard_ns = load.t0_ns
         self._dead_man_ns = int(load.dead_man_s * _NS)
         self._pacing = True

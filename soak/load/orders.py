@@ -21,6 +21,8 @@ from soak.shapes import SHAPES
 LAB_HOST = "soak.test"
 """Name of the site in soak's labs."""
 _MAX_WORKERS = 16
+_MOST_COALESCED_S = 0.005
+"""Half of the lag past which a slot is missed."""
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._?[]"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 _SHARE_SLACK = 1e-6
@@ -53,6 +55,8 @@ class LoadOrder:
     """The proxy's address of another scheme, for shapes that ``url`` does not fit."""
     third_url: str | None = None
     """The one of the last scheme."""
+    coalesce_s: float | None = None
+    """How long a due slot may wait for those behind it; None: as the rate suggests."""
     realtime: bool = True
     """Run before ordinary programs, where the kernel allows it."""
     host: str | None = None
@@ -135,6 +139,10 @@ def _check_numbers(order: LoadOrder) -> None:
     ):
         if not low <= value <= top:
             raise PlanError(f"{name} is {value:g}; it must be at least {low:g} and at most {top:,.0f}")
+    if order.coalesce_s is not None and not 0 <= order.coalesce_s <= _MOST_COALESCED_S:
+        raise PlanError(
+            f"coalesce is {order.coalesce_s:g} s; it must be at most {_MOST_COALESCED_S:g} s, for a slot that is 0.01 s late is missed"
+        )
     if not 1 <= order.workers <= _MAX_WORKERS:
         raise PlanError(f"workers is {order.workers}; it must be between 1 and {_MAX_WORKERS}")
     if order.connections is not None and order.connections < order.workers:

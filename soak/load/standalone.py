@@ -96,6 +96,7 @@ def _slices_of(order: LoadOrder, classes: Sequence[ClassSpec]) -> list[LoadSlice
             max_in_flight=max(1, in_flight // order.workers),
             ca_file=order.ca_file,
             realtime=order.realtime,
+            coalesce_s=order.coalesce_s,
         )
         for k in range(order.workers)
     ]

@@ -78,6 +78,8 @@ class LoadSlice:
     max_in_flight: int = 10_000
     """For this worker, all classes together."""
     max_lag_s: float = 0.010
+    coalesce_s: float | None = None
+    """How long a due slot may wait for those behind it, so that one wake sends several; None: as the rate suggests."""
     max_age_s: float = 60.0
     idle_timeout_s: float = 20.0
     ca_file: str | None = None

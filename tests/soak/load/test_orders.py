@@ -31,6 +31,11 @@ BAD = [
     ("an absurd rate", LoadOrder(URL, 1e9, 1), "rate is 1e"),
     ("negative seconds", LoadOrder(URL, 1, -1), "seconds is -1"),
     ("no timeout", LoadOrder(URL, 1, 1, response_timeout_s=0), "response timeout is 0"),
+    (
+        "a wait that would miss slots",
+        LoadOrder(URL, 1, 1, coalesce_s=0.02),
+        "coalesce is 0.02 s; it must be at most 0.005 s",
+    ),
     ("no workers", LoadOrder(URL, 1, 1, workers=0), "workers is 0"),
     ("fewer connections than workers", LoadOrder(URL, 1, 1, workers=2, connections=1), "connections is 1"),
     ("no host name", LoadOrder(URL, 1, 1, host="a b"), "is no host name"),

@@ -112,6 +112,11 @@ def test_only_a_crowd_waits_for_company(rate: float, waits: int) -> None:
     assert waits == patience_ns(rate)
 
 
+def test_who_asks_for_company_waits_for_it_at_every_rate() -> None:
+    """And who asks for none never waits."""
+    assert (1_000_000, 0) == (patience_ns(1000, 0.001), patience_ns(40_000, 0.0))
+
+
 @pytest.mark.parametrize(("rate", "n"), [(1, 0), (4_999, 0), (5_000, 25), (25_000, 125), (1e6, 256)])
 def test_connections_are_made_before_the_first_slot_only_at_high_rates(rate: float, n: int) -> None:
     """Where slots follow each other faster than connections are made."""
