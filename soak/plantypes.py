@@ -41,10 +41,16 @@ def parse_duration(value: object) -> float:
     return seconds
 
 
+_FINE_S = 0.1
+
+
 def format_duration(seconds: float) -> str:
-    """Return the shortest spelling, exact to the millisecond: ``90.0`` -> ``"1m30s"``, ``0.25`` -> ``"250ms"``."""
-    if seconds < 0.0005:
-        return f"{seconds:g}s"
+    """Return the shortest spelling, exact to the millisecond, below a tenth of a second to six digits.
+
+    ``90.0`` -> ``"1m30s"``, ``0.25`` -> ``"250ms"``, ``0.0002`` -> ``"0.2ms"``.
+    """
+    if seconds < _FINE_S:
+        return f"{seconds * 1000:g}ms" if seconds else "0s"
     whole, ms = divmod(round(seconds * 1000), 1000)
     out = ""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):

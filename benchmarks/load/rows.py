@@ -26,7 +26,7 @@ BUSY_RATE = 50_000
 TLS_NEW_RATE = 300
 H2_RATE = 4_000
 LAB_RATE = 1_000
-_COALESCE_S = 0.001
+_COALESCE_S = 0.0
 _MANY = 2_000
 """In-flight bound where the question is not what others do with as few connections."""
 
@@ -58,12 +58,12 @@ def http1(effort: Effort, say: Say) -> dict[str, Any]:
         contestants = [
             of_soak("soak", spec_for(target, HTTP1_RATE), here, connections=CONNECTIONS),
             of_soak(
-                "soak --coalesce 1ms",
+                "soak --coalesce 0",
                 spec_for(target, HTTP1_RATE),
                 here,
                 connections=CONNECTIONS,
                 coalesce_s=_COALESCE_S,
-                note="up to 10 in one wake",
+                note="each request has a wake of its own",
             ),
             *(of_peer(peer, task) for peer in (H2LOAD, HEY, AUTOCANNON, K6, OHA, WRK, AB)),
             of_soak(f"soak at {BUSY_RATE:,}", spec_for(target, BUSY_RATE), here, connections=CONNECTIONS),

@@ -121,7 +121,7 @@ def _lag(entry: Entry) -> str:
 
 
 def _coalesced(entry: Entry, entries: Mapping[str, Entry]) -> str:
-    """Say what it is worth to send together what is due together."""
+    """Say what a wake for each slot costs, and what lag it saves."""
     own = entry.cpu_us()
     beside = ", ".join(
         f"{times(found)} times {name}"

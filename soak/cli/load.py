@@ -85,7 +85,7 @@ def _list_shapes(ctx: click.Context, _: click.Parameter, value: Sequence[str]) -
     type=DurationType(zero=True),
     metavar="1ms",
     help="Let a due request wait so long for those behind it: less CPU, that much lag, small bursts. 0: never. "
-    "Default: 0.2ms from 10,000 a second and worker on.",
+    "Default: from 10,000 a second and worker on, until ten are due (1 ms at 10,000).",
 )
 @click.option("--seed", type=click.IntRange(0), default=1, metavar="N", help="Of all randomness; default: 1.")
 @click.option("--new-connections", is_flag=True, help="Open a connection for each request.")

@@ -15,20 +15,22 @@ _NS = 1_000_000_000
 _DENOMINATOR = 1_000_000
 
 
-PATIENCE_NS = 200_000
-"""Longest time that a due slot waits for those behind it."""
+CROWD_RATE = 10_000.0
+"""Slots a second and worker from which on several are sent in one wake, unless the plan says otherwise."""
+_COMPANY = 10
+"""So many, at most."""
 
 
 def patience_ns(rate: float, coalesce_s: float | None = None) -> int:
     """Return how long a worker with this many slots a second lets a due slot wait, so that one wake sends several.
 
-    A wake of a sleeping process costs more CPU than all else that a request takes. From 10,000 slots a second, where
-    the wait brings at least two more, it is worth its lag; below, every slot has a wake of its own. Who asks for a wait
-    (``coalesce_s``, 0 for none) gets it at every rate.
+    A wake of a sleeping process costs more CPU than all else that a request takes. From 10,000 slots a second on, where ten
+    come within a millisecond or less, sharing it is worth the lag; below, every slot has a wake of its own. Who asks for
+    a wait (``coalesce_s``, 0 for none) gets it at every rate.
     """
     if coalesce_s is not None:
         return int(coalesce_s * _NS)
-    return PATIENCE_NS if rate * PATIENCE_NS >= 2 * _NS else 0
+    return int(_COMPANY / rate * _NS) if rate >= CROWD_RATE else 0
 
 
 def connections_before(rate: float) -> int:

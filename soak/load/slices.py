@@ -30,6 +30,7 @@ def slices_of(
             body_timeout_s=traffic.body_timeout,
             max_in_flight=max(1, in_flight // plan.workers),
             max_lag_s=traffic.max_lag,
+            coalesce_s=traffic.coalesce,
             max_age_s=traffic.max_age,
             idle_timeout_s=traffic.idle_timeout,
             ca_file=ca_file,

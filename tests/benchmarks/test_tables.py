@@ -25,7 +25,7 @@ def result(**changes):
         entry("hey", [40.0, 44.0, 48.0]),
         entry("k6", [], missing="not installed (PATH only)"),
         entry("wrk", [10.0, 11.0, 12.0], failures=["wrk ended with 1"]),
-        entry("soak --coalesce 1ms", [11.0, 11.0, 11.0], details=[SOAK]),
+        entry("soak --coalesce 0", [11.0, 11.0, 11.0], details=[SOAK]),
         entry("soak at 50,000", [14.0, 15.0, 16.0]),
     ]
     even = {"soak": {"milliseconds": 1000, "requests": 10_000, "empty_share": 0.01, "most": 14}}
@@ -41,7 +41,7 @@ def test_ratios_stand_beside_their_targets():
     assert "| soak | open | 22.0 (20.0 to 24.0) | - | 10,000 | 1% | 14 |  |" in text
     assert "1.36 times wrk" in text
     assert "3 of 1,000 slots were not sent" in text
-    assert "`soak --coalesce 1ms`: 1.00 times wrk, 0.25 times hey, at a lag p50 of 0.100 ms." in text
+    assert "`soak --coalesce 0`: 1.00 times wrk, 0.25 times hey, at a lag p50 of 0.100 ms." in text
 
 
 def test_who_is_missing_or_failed_is_in_the_table():

@@ -40,10 +40,11 @@ def test_a_duration_survives_its_spelling(ms):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "spelled"), [(0, "0s"), (90, "1m30s"), (0.25, "250ms"), (0.0001, "0.0001s")]
+    ("seconds", "spelled"),
+    [(0, "0s"), (90, "1m30s"), (0.25, "250ms"), (0.0001, "0.1ms"), (0.0015, "1.5ms"), (0.0995, "99.5ms")],
 )
 def test_a_duration_is_spelled_shortly(seconds, spelled):
-    """The shortest exact form; below a millisecond, as a fraction of a second."""
+    """The shortest exact form; small ones as a fraction of a millisecond."""
     assert format_duration(seconds) == spelled
 
 
