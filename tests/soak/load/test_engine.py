@@ -306,7 +306,9 @@ def test_the_evidence_reservoir_is_capped_and_fair() -> None:
     assert all(e.due_s <= e.sent_s <= e.first_byte_s <= e.done_s for e in result.evidence)
 
 
-@pytest.mark.parametrize(("rate", "late_ns"), [(1_000, 0), (9_000, 0), (10_000, 200_000), (30_000, 200_000)])
+@pytest.mark.parametrize(
+    ("rate", "late_ns"), [(1_000, 0), (9_000, 0), (10_000, 1_000_000), (40_000, 250_000)]
+)
 def test_the_timer_waits_only_where_a_crowd_is_due(rate: float, late_ns: int) -> None:
     """At the rates people soak with, the timer goes off at the very instant of the slot; a worker of two has half the rate."""
 
@@ -319,6 +321,20 @@ def test_the_timer_waits_only_where_a_crowd_is_due(rate: float, late_ns: int) ->
         return engine._armed_ns - load.t0_ns
 
     assert [late_ns, late_ns] == [run(armed_after_due(1)), run(armed_after_due(2))]
+
+
+def test_who_asks_for_a_wait_gets_it_and_who_asks_for_none_gets_none() -> None:
+    """``coalesce_s`` says otherwise, at any rate."""
+
+    async def armed_after_due(rate: float, coalesce_s: float) -> int:
+        load = slice_of(spec(1, rate=rate), t0_ns=monotonic_ns() + 10 * NS, coalesce_s=coalesce_s)
+        engine = Engine(load, lambda _: None)
+        engine._arm()
+        engine._timer.close()
+        engine._meter.close()
+        return engine._armed_ns - load.t0_ns
+
+    assert [2_000_000, 0] == [run(armed_after_due(500, 0.002)), run(armed_after_due(40_000, 0.0))]
 
 
 def test_connections_made_before_the_first_slot_are_used_and_accounted_for() -> None:
