@@ -34,3 +34,12 @@ def test_a_plan_that_contradicts_itself_is_refused(wrong, words):
     """With the value and the rule."""
     with pytest.raises(ValidationError, match=words):
         Plan.model_validate(wrong)
+
+
+def test_a_wait_as_long_as_the_lag_that_misses_slots_is_refused():
+    """Nothing would ever be sent; shorter is spelled exactly."""
+    with pytest.raises(ValidationError, match="coalesce is 5ms and max_lag 5ms: every slot would be missed"):
+        Plan.model_validate({"traffic": {"coalesce": "5ms", "max_lag": "5ms"}})
+    plan = Plan.model_validate({"traffic": {"coalesce": "0.2ms"}})
+    assert "0.2ms" == plan.model_dump(mode="json")["traffic"]["coalesce"]
+    assert Plan().traffic.coalesce is None

@@ -14,12 +14,12 @@ def cut(plan: Plan, open_files: int = 20_000) -> list[LoadSlice]:
 
 
 def test_the_workers_share_the_bound_on_requests_in_flight():
-    """Rate times timeout by default, bounded by the open files of each worker."""
+    """Rate times timeout by default, bounded by the open files of each worker; the rest is told to each as it is."""
     plan = Plan.model_validate({"rate": 1000, "workers": 2, "traffic": {"response_timeout": "4s"}})
     assert [2000, 2000] == [s.max_in_flight for s in cut(plan)]
     assert [900, 900] == [s.max_in_flight for s in cut(plan, open_files=1000)]
-    asked = Plan.model_validate({"workers": 2, "traffic": {"max_in_flight": 50}})
-    assert [25, 25] == [s.max_in_flight for s in cut(asked)]
+    asked = Plan.model_validate({"workers": 2, "traffic": {"max_in_flight": 50, "coalesce": "2ms"}})
+    assert [(25, 0.002)] * 2 == [(s.max_in_flight, s.coalesce_s) for s in cut(asked)]
 
 
 def test_the_slices_together_hold_every_slot_once():
