@@ -27,6 +27,7 @@ from soak.described import describe_run, facts_of
 from soak.ending import Ending
 from soak.errors import EXIT_USAGE, SoakError, StoreError
 from soak.heap import share_one_heap
+from soak.lab.base import TASK_DIED
 from soak.lab.catalog import lab_of
 from soak.live import Facts, LiveState
 from soak.liveview import NullView, View
@@ -142,7 +143,7 @@ class Daemon:
 
     @asynccontextmanager
     async def _in_the_lab(self) -> AsyncIterator[None]:
-        self._lab = lab_of(self._run, self._plan, on_event=self._recorder.event)
+        self._lab = lab_of(self._run, self._plan, on_event=self._lab_told)
         try:
             await self._lab.start()
             yield
@@ -305,6 +306,13 @@ class Daemon:
 
     def _tell(self, name: str, data: Mapping[str, Any]) -> None:
         self._recorder.event(name, data)
+
+    def _lab_told(self, name: str, data: Mapping[str, Any]) -> None:
+        """Write down what the lab tells. Without one of its own tasks it cannot be trusted any more, so the run ends."""
+        self._recorder.event(name, data)
+        if name == TASK_DIED:
+            words = f"the lab's {data['name']} task failed: {data['how']}; see {self._run.log}"
+            self._ending.give_up(SoakError(words))
 
     def _feed_guard(self, requests: int, failures: int) -> None:
         self._chaos.runner.feed_guard(requests, failures)

@@ -82,14 +82,11 @@ class Ending:
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Start a task that must not end by itself; if it does, the run ends and says why."""
 
-        def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("task.died", task=name, exc_info=error)
-                self.give_up(SoakError(f"the daemon's {name} task failed: {error!r}; see {self._log_file}"))
+        def died(name: str, error: BaseException) -> None:
+            log.error("task.died", task=name, exc_info=error)
+            self.give_up(SoakError(f"the daemon's {name} task failed: {error!r}; see {self._log_file}"))
 
-        task = spawn(work, name=name)
-        task.add_done_callback(ended)
-        self._tasks.append(task)
+        self._tasks.append(spawn(work, name=name, on_death=died))
 
     async def end_background(self) -> None:
         """Cancel what ``background`` started, all of it, and wait for it. An error on the way out is trouble, too."""

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+OnDeath = Callable[[str, BaseException], None]
+"""Called on the event loop with the name of a task and the error that ended it."""
 _alive: set[asyncio.Task[Any]] = set()
 
 
-def spawn(coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-    """Start a named task and keep a reference until it ends. The caller still owns it: await or cancel it."""
+def spawn(coro: Coroutine[Any, Any, T], *, name: str, on_death: OnDeath | None = None) -> asyncio.Task[T]:
+    """Start a named task and keep a reference until it ends. The caller still owns it: await or cancel it.
+
+    Give ``on_death`` where nobody waits for the task's result: an error that ends it is told, where it would be silence.
+    """
+
+    def ended(task: asyncio.Task[T]) -> None:
+        _alive.discard(task)
+        if on_death is not None and not task.cancelled() and (error := task.exception()) is not None:
+            on_death(name, error)
+
     task = asyncio.create_task(coro, name=name)
     _alive.add(task)
-    task.add_done_callback(_alive.discard)
+    task.add_done_callback(ended)
     return task
 
 

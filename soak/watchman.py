@@ -8,9 +8,12 @@ from time import monotonic_ns
 from typing import Any
 
 from chaos.guardian import Guardian, GuardianError, spawn_guardian
+from soak import log as run_log
 from soak.errors import LabError
 from soak.rundir import RunDir
 from soak.tasks import cancel, spawn
+
+log = run_log.get_logger("soak.daemon")
 
 OPEN_LAB = "soak.lab:open_for_healing"
 _MAX_REPLACED = 20
@@ -40,7 +43,7 @@ class Watchman:
     async def start(self) -> None:
         """Start the guardian; returns once it watches. Raises ``LabError`` with its words."""
         self._guardian = await self._spawn()
-        self._tending = spawn(self._tend(), name="guardian")
+        self._tending = spawn(self._tend(), name="guardian", on_death=self._died)
 
     async def dismiss(self) -> None:
         """Tell the guardian that nothing is left to heal, and wait for its end."""
@@ -58,6 +61,10 @@ class Watchman:
             )
         except GuardianError as error:
             raise LabError(str(error)) from error
+
+    def _died(self, name: str, error: BaseException) -> None:
+        log.error("task.died", task=name, exc_info=error)
+        self._on_lost(f"the daemon's {name} task failed: {error!r}, so nobody watches the guardian")
 
     async def _tend(self) -> None:
         replaced = 0

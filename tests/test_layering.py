@@ -146,7 +146,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.store",
     ),
     "soak.originwatch": ("chaos.target", "soak.clock", "soak.model", "soak.tasks"),
-    "soak.watchman": ("chaos.guardian", "soak.errors", "soak.rundir", "soak.tasks"),
+    "soak.watchman": ("chaos.guardian", "soak.errors", "soak.log", "soak.rundir", "soak.tasks"),
     "soak.live": ("chaos.model", "soak.measure", "soak.model", "soak.plan", "soak.status"),
     "soak.observe": ("soak.clock", "soak.model"),
     "soak.runchaos": (

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from certs.authority import Authority
+from soak import log as run_log
 from soak.clock import Clock, SystemClock
 from soak.errors import LabError
-from soak.lab.base import OnEvent
+from soak.lab.base import TASK_DIED, OnEvent
 from soak.lab.configured import ConfiguredProxy, ProxySetup
 from soak.lab.parts import HasBackends, HasProxy
 from soak.lab.topology import ProxyAddress, Topology
@@ -22,6 +23,7 @@ from soak.proxies.base import SERVER_NAME, BackendAddress, supported_by
 from soak.proxies.catalog import adapter_of
 from soak.rundir import RunDir
 
+log = run_log.get_logger("soak.lab")
 T = TypeVar("T")
 
 
@@ -90,6 +92,10 @@ class AssembledLab(HasBackends, HasProxy):
     def backend_names(self) -> Sequence[str]:
         """Return the names, in order."""
         return tuple(address.name for address in self._places.backends)
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        log.error("task.died", task=name, exc_info=error)
+        self._on_event(TASK_DIED, {"name": name, "how": repr(error)})
 
     def _setup(self, binary: Path, authority: Authority) -> ProxySetup:
         """Return what the proxy is made from; ``binary`` is where it runs."""

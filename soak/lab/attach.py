@@ -69,7 +69,7 @@ class AttachLab(AttachedFaults, AssembledLab):
             if isinstance(error, TargetError):
                 raise LabError(str(error)) from error
             raise
-        self._tending = spawn(self._tend(), name="tend-lab")
+        self._tending = spawn(self._tend(), name="tend-lab", on_death=self._task_died)
 
     async def stop(self) -> Evidence:
         """Give the proxy its own files back. Idempotent; ``ok`` means that it has them."""

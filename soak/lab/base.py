@@ -17,6 +17,8 @@ from soak.proxies.base import BackendAddress
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
 """Called on the event loop with a dotted name and JSON: ``origin.died``, ``proxy.died``, ``proxy.log_trimmed``."""
+TASK_DIED = "lab.task_died"
+"""A task of the lab's own ended of a defect (``name``, ``how``): from now on nobody sees what it was there to see."""
 
 
 class Lab(Target, Protocol):

@@ -84,8 +84,8 @@ class DockerLab(AssembledLab):
             raise
         assert self._watch is not None
         self._tasks = [
-            spawn(self._watch.run(), name="watch-containers"),
-            spawn(self._tend(), name="tend-lab"),
+            spawn(self._watch.run(), name="watch-containers", on_death=self._task_died),
+            spawn(self._tend(), name="tend-lab", on_death=self._task_died),
         ]
 
     async def stop(self) -> Evidence:

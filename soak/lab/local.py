@@ -78,7 +78,7 @@ class LocalLab(AssembledLab):
         except BaseException:
             await self.stop()
             raise
-        self._tending = spawn(self._tend(), name="tend-lab")
+        self._tending = spawn(self._tend(), name="tend-lab", on_death=self._task_died)
 
     async def stop(self) -> Evidence:
         """End everything at once. Idempotent; ``ok`` means that nothing is left."""

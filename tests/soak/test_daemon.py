@@ -114,6 +114,30 @@ def test_a_defect_in_the_daemon_is_not_told_as_a_finished_run(tmp_path, monkeypa
     assert offspring() == []
 
 
+def test_a_lab_that_loses_a_task_of_its_own_ends_the_run_as_invalid(tmp_path, monkeypatch, offspring):
+    """Recorded with its name and words, told to the person, and a reason of the verdict whenever the store is judged."""
+
+    async def dies(_lab: LocalLab) -> None:
+        raise ValueError("boom")
+
+    monkeypatch.setattr(LocalLab, "_tend", dies)
+    plan = SHORT.model_copy(update={"length": 60.0})
+    run = run_dir(tmp_path, plan)
+    words = f"the lab's tend-lab task failed: ValueError('boom'); see {run.log}"
+    with pytest.raises(SoakError) as told:
+        run_foreground(plan, run, NullView())
+    assert (words, EXIT_INVALID) == (str(told.value), told.value.exit_code)
+    with StoreReader(run.db) as reader:
+        assert [{"name": "tend-lab", "how": "ValueError('boom')"}] == [
+            event.data for event in reader.events("lab.task_died")
+        ]
+        report = build_report(reader)
+    assert ("invalid", EXIT_INVALID) == (report["verdict"], report["exit_code"])
+    assert words in " ".join(report["reasons"])
+    assert "ValueError: boom" in run.log.read_text()
+    assert offspring() == []
+
+
 def test_a_store_that_cannot_be_judged_never_hides_why(tmp_path, monkeypatch, offspring):
     """The first trouble is told: that the store then cannot be read follows from it."""
 

@@ -28,6 +28,27 @@ async def test_task_has_its_name_and_is_held_until_it_ends():
     assert (["worker"], 1) == (done, held - len(tasks._alive))
 
 
+async def test_the_death_of_a_task_is_told_to_whoever_wants_to_know():
+    """With its name and its error, once. One that returns or is cancelled has not died."""
+    told: list[tuple[str, str]] = []
+
+    async def dies():
+        raise ValueError("boom")
+
+    async def returns():
+        return
+
+    tasks_ = [
+        spawn(work, name=name, on_death=lambda name, error: told.append((name, repr(error))))
+        for name, work in (("dies", dies()), ("returns", returns()), ("waits", asyncio.sleep(1000)))
+    ]
+    await asyncio.sleep(0)
+    await cancel(tasks_[2])
+    await asyncio.sleep(0)
+
+    assert [("dies", "ValueError('boom')")] == told
+
+
 async def test_cancel_waits_for_the_end():
     """What a task does on its way out has been done when cancel returns. No task, or one that has ended, is fine."""
     log = []

@@ -91,3 +91,19 @@ async def test_one_that_is_ended_again_and_again_ends_the_run(tmp_path, monkeypa
     await keeper.dismiss()
     assert ["the guardian was ended 2 times, the last time with exit code -9"] == lost
     assert offspring() == []
+
+
+async def test_a_watchman_that_dies_of_a_defect_ends_the_run(tmp_path, monkeypatch, offspring):
+    """Nobody would replace the next guardian that somebody ends."""
+    lost: list[str] = []
+    keeper = watchman(tmp_path, [], lost)
+
+    async def dies() -> None:
+        raise ValueError("boom")
+
+    monkeypatch.setattr(keeper, "_tend", dies)
+    await keeper.start()
+    await until(lambda: lost)
+    await keeper.dismiss()
+    assert ["the daemon's guardian task failed: ValueError('boom'), so nobody watches the guardian"] == lost
+    assert offspring() == []
