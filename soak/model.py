@@ -5,7 +5,7 @@ Every record is frozen with slots; consumers are folds. A term here means what `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -164,6 +164,27 @@ class ConnectionStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One living process of a subject: its pid with its start prove who it is."""
+
+    pid: int
+    started: float
+    """Seconds since boot."""
+    role: str
+    """A value of ``soak.proxies.base.ProcessRole``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnd:
+    """How a worker of the proxy ended, by the proxy's own log."""
+
+    words: str
+    """``exited on signal 11 (core dumped)``."""
+    crashed: bool | None
+    """True for an end that nothing explains but a defect, False for one in order, None for one that somebody may have made."""
+
+
+@dataclass(frozen=True, slots=True)
 class Vital:
     """One look at the processes of a subject (``proxy``, ``b1``, ``daemon``, ``worker``); sums over its processes."""
 
@@ -177,6 +198,8 @@ class Vital:
     old_processes: int = 0
     """Workers of an earlier generation that still live."""
     detail: Mapping[str, Any] = field(default_factory=dict)
+    members: Sequence[Member] = ()
+    """Each process, where roles are told and starts are known. For the watch over workers; not stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A census of processes by psutil: memory, CPU, open files, how many, and how many of an earlier generation.
+"""A census of processes by psutil: memory, CPU, open files, how many, how many of an earlier generation, and who.
 
 Processes vanish while they are looked at (each reload ends workers); such a one simply does not count. Reading /proc takes
 milliseconds, so the asynchronous door runs it off the event loop.
@@ -15,7 +15,7 @@ import psutil
 
 from chaos.target import Identity
 from soak.lab.process import living, process_table, row_of, tree_of
-from soak.model import Vital
+from soak.model import Member, Vital
 from soak.proxies.base import ProcessRole, SeenProcess
 
 
@@ -54,7 +54,8 @@ def pids_of(subject: Subject) -> list[int]:
 def look(subject: Subject, at_s: float) -> Vital:
     """Look at one subject now. A dead one is all zeroes. Some milliseconds: not for the event loop."""
     tell = _teller(subject, pids := pids_of(subject))
-    readings = [r for pid in pids if (r := _read(pid, tell, with_ended=subject.tree)) is not None]
+    found = {pid: r for pid in pids if (r := _read(pid, tell, with_ended=subject.tree)) is not None}
+    readings = found.values()
     roles = Counter(reading.role.value for reading in readings)
     return Vital(
         at_s=at_s,
@@ -65,6 +66,7 @@ def look(subject: Subject, at_s: float) -> Vital:
         processes=len(readings),
         old_processes=roles[ProcessRole.OLD_WORKER.value],
         detail=_detail(subject.identity, roles),
+        members=_members(pids, found) if subject.role or subject.roles else (),
     )
 
 
@@ -130,3 +132,12 @@ def _seen(pid: int) -> SeenProcess | None:
 
 def _detail(identity: Identity, roles: Mapping[str, int]) -> dict[str, object]:
     return {"pid": identity.get("pid"), "roles": dict(roles)}
+
+
+def _members(pids: Sequence[int], found: Mapping[int, _Reading]) -> list[Member]:
+    """Return who lives. One that could not be read is there all the same, in no role: it is about to end, or is another user's."""
+    return [
+        Member(pid, row.started, (found[pid].role if pid in found else ProcessRole.OTHER).value)
+        for pid in pids
+        if (row := row_of(pid)) is not None and row.alive
+    ]

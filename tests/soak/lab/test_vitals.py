@@ -146,3 +146,43 @@ def test_roles_may_be_told_from_all_processes_together():
     assert (os.getpid(), os.getppid()) == (seen[0].pid, seen[0].ppid)
     assert executables_of(myself(roles=roles)) == [psutil.Process().exe()]
     assert [] == executables_of(myself(roles=lambda _: {}))
+
+
+async def test_who_is_told_in_roles_is_named_by_identity():
+    """One that could not be read is there without a role; a subject without roles names nobody."""
+    process = subprocess.Popen(["/bin/sh", "-c", "sleep 63 & wait"], start_new_session=True)
+    try:
+        row = row_of(process.pid)
+        assert row is not None
+        subject = Subject(
+            "proxy",
+            row.identity,
+            tree=True,
+            role=lambda line: ProcessRole.WORKER if line == "sleep 63" else ProcessRole.MASTER,
+        )
+        await until(lambda: look(subject, 0).detail["roles"] == {"master": 1, "worker": 1})
+        vital = look(subject, 0)
+        (worker,) = [member for member in vital.members if member.role == "worker"]
+
+        assert {(process.pid, row.started, "master"), (worker.pid, worker.started, "worker")} == {
+            (member.pid, member.started, member.role) for member in vital.members
+        }
+        assert worker.started >= row.started
+        assert () == look(Subject("b1", row.identity, tree=True), 0).members
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def test_a_process_that_cannot_be_read_is_a_member_without_a_role(monkeypatch):
+    """It is about to end, or somebody else's: that it lives is known."""
+
+    class Foreign(psutil.Process):
+        def num_fds(self):
+            raise psutil.AccessDenied(self.pid)
+
+    monkeypatch.setattr(psutil, "Process", Foreign)
+    vital = look(myself(role=lambda _: ProcessRole.WORKER), 0)
+
+    assert 0 == vital.processes
+    assert [(os.getpid(), "other")] == [(member.pid, member.role) for member in vital.members]
