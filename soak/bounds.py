@@ -14,6 +14,8 @@ _LEAST_REMEMBERED_S = 1200
 _AROUND_A_FAULT_S = 600
 _ONES_SILENCE_S = 1.0
 _ANSWERS_MISSED = 10
+_AGE_JITTER = 1.2
+"""A connection is retired at its ``max_age``, 20 % sooner or later."""
 
 
 def fault_limits(plan: Plan) -> Limits:
@@ -51,3 +53,8 @@ def remembered_s(plan: Plan) -> int:
 def silence_s(plan: Plan) -> float:
     """Return how long a backend must be missing from the answers to count as gone: ten of its turns, at least a second."""
     return max(_ONES_SILENCE_S, _ANSWERS_MISSED * plan.lab.backends / plan.rate)
+
+
+def drained_s(plan: Plan) -> float:
+    """Return how long an old worker of the proxy may live: its drain time, and that of the connections which clients keep."""
+    return plan.objectives.drain_within + _AGE_JITTER * plan.traffic.max_age

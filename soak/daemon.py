@@ -239,7 +239,7 @@ class Daemon:
             urls = {"proxy_url": self._facts.proxy_url, "http_url": self._facts.http_url}
             self._recorder.event("run.started", urls)
             background(pulse(clock, pool.beat, self._show, self._recorder.stalled), "pulse")
-            self._sight.watch(background, lambda: pool.pids)
+            self._sight.watch(background, lambda: pool.pids, self._chaos.disturbing)
             yield
         finally:
             pool.stop()

@@ -15,7 +15,13 @@ from soak.status import Status
 _EVENTS_SHOWN = 12
 _STALE_REPORT_S = 5.0
 """Load workers that have not reported for so long have stalled."""
-_QUIET_EVENTS = ("fault.waiting", "host.starved", "load.priority", "load.unsolicited_bytes")
+_QUIET_EVENTS = (
+    "fault.waiting",
+    "host.starved",
+    "load.priority",
+    "load.unsolicited_bytes",
+    "proxy.workers_known",
+)
 
 
 class NextFault(Protocol):

@@ -27,7 +27,7 @@ PLAIN_EVERY_S = 10.0
 EVENTS_SHOWN = 6
 _BAR = 24
 
-QUIET_EVENTS = frozenset({"host.starved", "load.priority", "load.second", "probe.ok"})
+QUIET_EVENTS = frozenset({"host.starved", "load.priority", "load.second", "probe.ok", "proxy.workers_known"})
 """Events that come too often to be told."""
 
 

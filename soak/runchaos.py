@@ -6,7 +6,8 @@ Made once the start of the run is fixed, for the journal counts from it. ``begin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,9 @@ from soak.planrules import timeline_of
 from soak.recorder import Served
 from soak.scheduler import FaultScheduler
 from soak.tasks import cancel, spawn
+
+_MOST_OVER = 64
+"""More do not end between two looks at the proxy."""
 
 
 class TellsChaos(Protocol):
@@ -56,6 +60,8 @@ class RunChaos:
         scopes: Scopes,
         tell: TellsChaos,
     ) -> None:
+        self._lab, self._tell = lab, tell
+        self._over: deque[FaultRecord] = deque(maxlen=_MOST_OVER)
         self._journal = Journal(journal, t0_ns=run_clock.t0_ns)
         self.runner = Runner(
             target=lab,
@@ -65,7 +71,7 @@ class RunChaos:
             clock=run_clock,
             journal=self._journal,
             faults=registry(),
-            sink=lambda record: tell.fault(record, lab),
+            sink=self._sink,
             event=tell.event,
             arbiter=Arbiter(plan.chaos.gap),
             guard=AbortGuard(plan.chaos.abort_failure_ratio),
@@ -87,6 +93,12 @@ class RunChaos:
     def next(self) -> PlannedFault | None:
         """The planned fault that is due next."""
         return self._scheduler.next
+
+    def disturbing(self) -> Sequence[FaultRecord]:
+        """Return the faults that were under way at any time since this was last asked: before they touch anything until they are over."""
+        found = [*self._over, *self.runner.active]
+        self._over.clear()
+        return found
 
     def begin(self) -> None:
         """Start the timeline. What it has no room for is a record from the beginning."""
@@ -112,6 +124,11 @@ class RunChaos:
     def close(self) -> None:
         """Close the journal. Idempotent."""
         self._journal.close()
+
+    def _sink(self, record: FaultRecord) -> None:
+        if record.finished and record.injected_s is not None:
+            self._over.append(record)
+        self._tell.fault(record, self._lab)
 
     async def _due(self, planned: PlannedFault) -> FaultRecord:
         return await self.runner.submit(planned.request)

@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from soak.bounds import remembered_s, silence_s
+from chaos.model import FaultRecord
+from soak.bounds import drained_s, remembered_s, silence_s
 from soak.census import watch_vitals
 from soak.clock import RunClock
 from soak.lab.base import Lab
@@ -23,7 +24,9 @@ from soak.originwatch import OriginWatch
 from soak.plan import Plan
 from soak.starvation import HostWatch, read_processors
 from soak.watch import TrafficRecoveryWatch
+from soak.workerwatch import DIED, KNOWN, WorkerWatch, told_of
 
+PROXY = "proxy"
 Background = Callable[[Coroutine[Any, Any, None], str], None]
 """Starts work that goes on until the run ends, under a name; whoever gives it ends the work."""
 
@@ -65,13 +68,24 @@ class RunSight:
         )
         self.observer = TrafficObserver(clock, silence_s=silence_s(plan), hurry=self._prober.hurry)
         self.recovery = TrafficRecoveryWatch(clock, remembered_s=remembered_s(plan))
+        self._workers = WorkerWatch(drained_s(plan), taken_over=plan.lab.kind == "attach")
+        self._disturbing: Callable[[], Sequence[FaultRecord]] = tuple
         self._host = HostWatch(plan.self_limits.max_others, tell.event)
         self._origins = OriginWatch(
             lab.backend_names(), lab.origin_stats, clock, keep=tell.origins, on_event=tell.event
         )
 
-    def watch(self, background: Background, workers: Callable[[], Mapping[int, int]]) -> None:
-        """Begin to look. ``workers`` gives the process ids of the load workers by number, at each look."""
+    def watch(
+        self,
+        background: Background,
+        workers: Callable[[], Mapping[int, int]],
+        disturbing: Callable[[], Sequence[FaultRecord]] = tuple,
+    ) -> None:
+        """Begin to look. ``workers`` gives the process ids of the load workers by number, at each look.
+
+        ``disturbing`` gives the faults that were under way since the look before: they explain which workers of the proxy are missing.
+        """
+        self._disturbing = disturbing
         background(
             watch_vitals(self._clock, lambda at_s: self._look(at_s, workers()), self._tell.vital), "vitals"
         )
@@ -102,4 +116,15 @@ class RunSight:
         subjects = [Subject(name, row.identity) for name, pid in own if (row := row_of(pid)) is not None]
         vitals = [*await self._lab.vitals(at_s), *await look_at(subjects, at_s)]
         self._host.look(at_s, vitals, read_processors())
+        for vital in vitals:
+            if vital.subject == PROXY:
+                await self._look_for_workers(vital)
         return vitals
+
+    async def _look_for_workers(self, vital: Vital) -> None:
+        knew = self._workers.known
+        missing = self._workers.look(vital, self._disturbing())
+        if self._workers.known and not knew:
+            self._tell.event(KNOWN)
+        if missing is not None and (told := told_of(missing, await self._lab.worker_ends())):
+            self._tell.event(DIED, told)

@@ -60,6 +60,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
     "soak.lab": (
         "certs",
         "chaos.model",
+        "chaos.regular",
         "chaos.target",
         "soak.clock",
         "soak.errors",
@@ -184,6 +185,7 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.watch",
     ),
     "soak.runsight": (
+        "chaos.model",
         "soak.bounds",
         "soak.census",
         "soak.clock",
@@ -194,7 +196,9 @@ ROOMS: Mapping[str, Iterable[str]] = {
         "soak.plan",
         "soak.starvation",
         "soak.watch",
+        "soak.workerwatch",
     ),
+    "soak.workerwatch": ("chaos.model", "soak.model"),
     "soak.scopes": ("soak.clock", "soak.model"),
     "soak.watch": ("chaos.target", "soak.clock", "soak.measure", "soak.verdict.recovery"),
     # around a run: reading a plan, finding runs, looking at the host, showing

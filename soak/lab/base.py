@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from chaos.model import Evidence
 from chaos.target import Target
 from soak.lab.topology import ProxyAddress
-from soak.model import Vital
+from soak.model import Vital, WorkerEnd
 from soak.proxies.base import BackendAddress
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
@@ -66,6 +66,10 @@ class Lab(Target, Protocol):
 
     async def origin_stats(self, name: str) -> Mapping[str, Any]:
         """Return what an origin counted since the lab started: see ``soak.lab.local.LocalLab.origin_stats``. Raises ``TargetError``."""
+        ...
+
+    async def worker_ends(self) -> Mapping[int, WorkerEnd]:
+        """Return how workers of the proxy ended lately, by pid, as far as its log says."""
         ...
 
     def serial(self) -> str:

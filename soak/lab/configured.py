@@ -28,8 +28,9 @@ from soak.lab.process import exit_words, tail
 from soak.lab.reloading import Said, chosen_kind
 from soak.lab.state import output_of
 from soak.lab.topology import LOOPBACK, Topology
+from soak.model import WorkerEnd
 from soak.plan import ProxyPlan
-from soak.proxies.base import SERVER_NAME, Capability, ProxyAdapter, ProxyModel, ReloadKind
+from soak.proxies.base import SERVER_NAME, Capability, ProxyAdapter, ProxyModel, ReloadKind, TellsEnds
 from soak.rundir import RunDir
 
 VALIDATE_TIMEOUT_S = 15.0
@@ -109,6 +110,12 @@ class ConfiguredProxy(ABC):
     def serial(self) -> str:
         """Return the serial of the certificate that is installed."""
         return self._current.serial
+
+    async def worker_ends(self) -> Mapping[int, WorkerEnd]:
+        """Return how workers ended lately, by pid, as the end of the log tells it; nothing when this proxy's log does not."""
+        if not isinstance(self._adapter, TellsEnds):
+            return {}
+        return self._adapter.worker_ends(await asyncio.to_thread(self.log.since, 0))
 
     async def apply_generation(self, generation: int, *, kind: str = "") -> Evidence:
         """Render this generation, validate it, put it in place and reload. ``ok`` is False when it was refused."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from chaos.model import Evidence
 from chaos.target import Backends, BackendStatus, Identity, Proxy
+from soak.model import WorkerEnd
 
 
 class CertifiedProxy(Proxy, Protocol):
@@ -15,6 +16,10 @@ class CertifiedProxy(Proxy, Protocol):
 
     def serial(self) -> str:
         """Return its serial."""
+        ...
+
+    async def worker_ends(self) -> Mapping[int, WorkerEnd]:
+        """Return how workers ended lately, by pid, as far as its log says."""
         ...
 
 
@@ -84,3 +89,7 @@ class HasProxy(ABC):
     async def restore_proxy(self) -> Evidence:
         """Go back to what was last seen to work."""
         return await self._proxy_part().restore_proxy()
+
+    async def worker_ends(self) -> Mapping[int, WorkerEnd]:
+        """Return how workers of the proxy ended lately, by pid, as far as its log says."""
+        return await self._proxy_part().worker_ends()

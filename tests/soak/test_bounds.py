@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from soak.bounds import drain_s, fault_limits, longest_s, remembered_s, silence_s
+from soak.bounds import drain_s, drained_s, fault_limits, longest_s, remembered_s, silence_s
 from soak.plan import Plan
 
 
@@ -50,3 +50,8 @@ def test_traffic_is_remembered_for_the_longest_fault(hold, expected):
     """Its steady minute before, its hold, its recovery."""
     series = [{"fault": "backend-down", "every": "1h", "hold": hold}]
     assert expected == remembered_s(plan(chaos={"series": series}))
+
+
+def test_an_old_worker_may_drain_and_keep_what_clients_keep():
+    """30 s by the objective, and connections of a minute, which live up to 20 % longer."""
+    assert pytest.approx(102.0) == drained_s(plan(traffic={"max_age": "60s"}))

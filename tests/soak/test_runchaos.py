@@ -173,3 +173,17 @@ async def test_a_closed_journal_takes_nothing_more(desk):
     desk.chaos.close()
     with pytest.raises(JournalError):
         desk.chaos._journal.step(1, Step.CLEAN, 0.0)
+
+
+async def test_what_disturbs_is_known_from_before_it_begins_until_it_was_asked_for(desk):
+    """One that began and was over since the last question is in the answer once; what never began disturbed nothing."""
+    desk.chaos.runner.record_skipped(FaultRequest("reload", Source.SCHEDULE, 0.0), "too late")
+    assert [] == list(desk.chaos.disturbing())
+    desk.down(hold_s=3.0)
+    await desk.clock.advance(0)
+    (begun,) = desk.chaos.disturbing()
+    assert ("backend-down", "b1", None) == (begun.kind, begun.target, begun.outcome)
+    await desk.clock.drive(desk.chaos.heal(desk.hurry))
+    (over,) = desk.chaos.disturbing()
+    assert (begun.id, True) == (over.id, over.finished)
+    assert [] == list(desk.chaos.disturbing())

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from chaos.model import FaultRecord, Source
 from soak.clock import RunClock, SystemClock
 from soak.lab.base import Lab
 from soak.lab.topology import free_ports
-from soak.model import Sighting, SightKind, SightVia
+from soak.model import Member, Sighting, SightKind, SightVia, WorkerEnd
 from soak.plan import Plan
 from soak.runsight import RunSight
 from tests.soak.fakelab import FakeLab, Told
@@ -94,3 +95,29 @@ async def test_a_last_look_is_told_like_any_other(sight, told):
 
     assert [(9.0, "proxy"), (9.0, "daemon")] == [(vital.at_s, vital.subject) for vital in told.vitals]
     assert {"requests": 3, "name": 0} == told.totals[-1].counts["b1"]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+async def test_a_worker_that_is_missing_is_told_with_how(sight, lab, told, under_way):
+    """That workers are known is told once; a disturbance of the proxy explains who is missing."""
+    reload = FaultRecord(1, "reload", "proxy", Source.SCHEDULE, 0.0, injected_s=0.0)
+    work: list[Any] = []
+    sight.watch(lambda coro, _name: work.append(coro), dict, lambda: [reload] if under_way else [])
+    for coro in work:
+        coro.close()
+    lab.members = [Member(1, 1.0, "master"), Member(2, 2.0, "worker")]
+    lab.ends = {2: WorkerEnd("exited on signal 9", crashed=None)}
+    await sight.last_vitals(5.0, {})
+    lab.members = [Member(1, 1.0, "master"), Member(3, 3.0, "worker")]
+    await sight.last_vitals(10.0, {})
+
+    data = {
+        "workers": 1,
+        "pids": [2],
+        "from_s": 5.0,
+        "to_s": 10.0,
+        "replaced": 1,
+        "how": {"2": "exited on signal 9"},
+    }
+    died = [] if under_way else [("proxy.worker_died", data)]
+    assert [("proxy.workers_known", {}), *died] == told.events

@@ -18,6 +18,7 @@ from certs.authority import Authority
 from certs.install import install_pair
 from soak.errors import LabError
 from soak.lab.topology import free_ports
+from soak.model import WorkerEnd
 from soak.proxies.base import BackendAddress, Capability, ProcessRole, ProxyModel
 from soak.proxies.nginx import ADAPTER
 from tests.conftest import missing
@@ -288,3 +289,27 @@ def test_a_byte_pipe_is_accepted(model):
     piped = replace(model, tcp_port=free_ports(1)[0], backends=backends)
     assert (0, "") == ((done := check(piped)).returncode, done.stderr)
     assert f"server 127.0.0.1:{backends[0].tls_port} max_fails=1" in ADAPTER.render(piped)["nginx.conf"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "crashed"),
+    [
+        ("worker process 812 exited on signal 11 (core dumped)", "exited on signal 11 (core dumped)", True),
+        ("worker process 812 exited on signal 6", "exited on signal 6", True),
+        ("worker process 812 exited on signal 9", "exited on signal 9", None),
+        ("worker process 812 exited with code 0", "exited with code 0", False),
+        ("worker process 812 exited with code 1", "exited with code 1", None),
+        (
+            "worker process 812 exited with fatal code 2 and cannot be respawned",
+            "exited with fatal code 2 and cannot be respawned",
+            None,
+        ),
+    ],
+)
+def test_how_a_worker_ended_is_read_in_the_masters_words(line, words, crashed):
+    """The newest word about a pid counts; helpers are no workers."""
+    before = "2026/12/01 09:00:00 [notice] 7#7: worker process 812 exited with code 3\n"
+    helper = "2026/12/01 09:00:02 [notice] 7#7: cache loader process 9 exited with code 0\n"
+    said = ADAPTER.worker_ends(f"{before}2026/12/01 09:00:01 [alert] 7#7: {line}\n{helper}")
+
+    assert {812: WorkerEnd(words, crashed=crashed)} == said
