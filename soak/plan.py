@@ -312,6 +312,11 @@ class ObjectivesPlan(Frozen):
         le=1,
         description="Least part of its fair share of answers that each backend gives; 0 for backends that need not be used.",
     )
+    workers_kept: int = Field(
+        0,
+        ge=0,
+        description="Most workers of the proxy that may end although nothing asked for it, whether they are replaced or not.",
+    )
     p99_drift: float = Field(
         1.20, gt=0, description="p99 of the last quarter / first quarter. Judged from drift_after on."
     )

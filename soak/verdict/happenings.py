@@ -1,13 +1,14 @@
 """What happened to the lab that no fault asked for, as events of the run tell it, and the checks of it.
 
-A proxy that ended has failed even when whoever supervises it hid that from traffic. A backend that ended is the lab's own
+A proxy that ended has failed even when whoever supervises it hid that from traffic, and so has one of whose workers one ended and its
+master replaced it (``soak.workerwatch`` tells which). A backend that ended is the lab's own
 trouble: what fails afterwards excuses the proxy and takes nothing from a pass, as a starved host does. So is a container engine
 that goes away and, when it is back, has ended what it ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
@@ -18,9 +19,12 @@ from soak.store import StoreReader
 from soak.verdict.objectives import NotJudged, Objective, Word, clock, label
 
 if TYPE_CHECKING:
+    from chaos.model import FaultRecord
     from soak.verdict.facts import RunFacts
 
 _PROXY_ENDED = ("proxy.died", "proxy.oom", "proxy.removed")
+_WORKERS_KNOWN, _WORKER_DIED = "proxy.workers_known", "proxy.worker_died"
+_WORKERS_NAMED = 3
 _BACKEND_ENDED = ("origin.died", "origin.oom", "origin.removed")
 _PROBE_FAILED = "probe.failed"
 _PROXY = "proxy"
@@ -38,6 +42,9 @@ class Happenings:
 
     proxy_ended: Sequence[Event] = ()
     backend_ended: Sequence[Event] = ()
+    workers_known: bool = False
+    """Whether the workers of the proxy were told apart."""
+    workers_ended: Sequence[Event] = ()
     bad_certificates: Sequence[Event] = ()
     """Fresh handshakes in which the prober met a certificate that does not verify."""
     engine_away: Sequence[tuple[float, float]] = ()
@@ -53,6 +60,8 @@ def happenings_of(reader: StoreReader) -> Happenings:
     return Happenings(
         proxy_ended=_named(reader, _PROXY_ENDED),
         backend_ended=_named(reader, _BACKEND_ENDED),
+        workers_known=any(True for _ in reader.events(_WORKERS_KNOWN)),
+        workers_ended=_named(reader, (_WORKER_DIED,)),
         bad_certificates=[
             e for e in reader.events(_PROBE_FAILED) if e.data.get("stage") == "certificate" and _at_s(e) >= 0
         ],
@@ -138,6 +147,35 @@ def proxy_alive(f: RunFacts) -> Objective | NotJudged:
     )
 
 
+def workers_kept(f: RunFacts) -> Objective | NotJudged:
+    """Judge that no worker ended unasked, though another one took its place. Hunger and illness of soak's end none."""
+    name, measured = "workers_kept", "workers of the proxy that ended although nothing had asked for it"
+    ended, limit = f.happened.workers_ended, f.objectives.workers_kept
+    if not f.happened.workers_known and not ended:
+        return NotJudged(name, "nobody can tell the workers of this proxy apart")
+    n = sum(int(e.data["workers"]) for e in ended)
+    if n <= limit:
+        return Objective(name, measured, n, limit, "processes")
+    from_s, to_s = (float(ended[0].data[key]) for key in ("from_s", "to_s"))
+    last = _begun_before(f, from_s)
+    replaced = sum(int(e.data.get("replaced", 0)) for e in ended)
+    named = [words for e in ended[:_WORKERS_NAMED] for words in _ends_of(e.data)][:_WORKERS_NAMED]
+    if n > len(named):
+        named.append(f"and {n - len(named)} more, the last until {clock(float(ended[-1].data['to_s']))}")
+    after = "" if last is None else f"; first {to_s - (last.injected_s or 0.0):.0f} s after {label(last)}"
+    reason = f"{n} of the proxy's workers ended unasked ({replaced} replaced, limit {limit}): {'; '.join(named)}{after}"
+    fault = None if last is None else last.id
+    evidence = () if fault is None else (str(fault),)
+    return Objective(name, measured, n, limit, "processes", Word.FAIL, reason, to_s, fault, evidence)
+
+
+def _ends_of(data: Mapping[str, Any]) -> list[str]:
+    """Return words for each worker that one event names."""
+    when = f"between {clock(float(data['from_s']))} and {clock(float(data['to_s']))}"
+    how = data.get("how", {})
+    return [f"pid {pid} {when}" + (f" ({how[str(pid)]})" if str(pid) in how else "") for pid in data["pids"]]
+
+
 def certificate_valid(f: RunFacts) -> Objective | NotJudged:
     """Judge that every fresh handshake showed a certificate that verifies: hunger and illness of soak's make none expire."""
     name, measured = "certificate_valid", "fresh handshakes whose certificate did not verify"
@@ -150,8 +188,7 @@ def certificate_valid(f: RunFacts) -> Objective | NotJudged:
     first = bad[0]
     at_s = _at_s(first)
     serial = f" (serial {shown})" if (shown := first.data.get("serial")) else ""
-    began = [x for x in f.faults if x.injected_s is not None and x.injected_s <= at_s]
-    last = max(began, key=lambda x: x.injected_s or 0.0, default=None)
+    last = _begun_before(f, at_s)
     after = "" if last is None else f", {at_s - (last.injected_s or 0.0):.1f} s after {label(last)}"
     reason = (
         f"{len(bad)} fresh handshakes showed a certificate that does not verify: "
@@ -162,4 +199,14 @@ def certificate_valid(f: RunFacts) -> Objective | NotJudged:
     return Objective(name, measured, len(bad), 0, "requests", Word.FAIL, reason, at_s, fault, evidence)
 
 
-CHECKS = (("proxy_alive", proxy_alive), ("certificate_valid", certificate_valid))
+def _begun_before(f: RunFacts, at_s: float) -> FaultRecord | None:
+    """Return the last fault that had begun by then."""
+    began = [x for x in f.faults if x.injected_s is not None and x.injected_s <= at_s]
+    return max(began, key=lambda x: x.injected_s or 0.0, default=None)
+
+
+CHECKS = (
+    ("proxy_alive", proxy_alive),
+    ("workers_kept", workers_kept),
+    ("certificate_valid", certificate_valid),
+)

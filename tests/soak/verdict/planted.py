@@ -307,6 +307,17 @@ def _started_again() -> SyntheticRun:
     return run
 
 
+@planted("a worker crashes and its master replaces it", "workers_kept")
+def _replaced() -> SyntheticRun:
+    run = looked_at(300)
+    said = {"workers": 1, "pids": [8], "from_s": 100.0, "to_s": 105.0, "replaced": 1}
+    run.events = [
+        Event(0.1, 1_700_000_000.1, "proxy.workers_known"),
+        Event(105.0, 1_700_000_105.0, "proxy.worker_died", said),
+    ]
+    return run
+
+
 # -- over hours --------------------------------------------------------------------------------------------------------------------
 
 CREEPING = "latency creeps up, of all requests or of one class behind a slower one"
@@ -344,6 +355,7 @@ def noisy(seed: int) -> SyntheticRun:
     rng = random.Random(seed)
     run = answering(**dict.fromkeys(("b1", "b2", "b3"), (LONG_S * 33, LONG_S - 0.1)))
     run.seconds, fault = LONG_S, 0
+    run.events = [Event(0.1, 1_700_000_000.1, "proxy.workers_known")]
     for t in range(300, 7200, 300):
         run.add_fault(record(fault := fault + 1, "reload", float(t), active_s=t + rng.uniform(0.05, 0.6)))
         run.fail(t, Outcome.STALE_REUSE, rng.choice((1, 2)), evidence=False)

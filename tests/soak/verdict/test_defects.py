@@ -97,7 +97,15 @@ def test_a_healthy_proxy_on_a_noisy_host_passes_by_every_objective_over_hours(ve
     v = verdict(noisy(seed))
     assert ("pass", []) == (v.verdict, v.reasons)
     judged = {o.name for o in v.objectives}
-    assert {"p99_drift", "cpu_drift", "rss_growth", "fds_growth", "old_workers_gone", "balance"} < judged
+    assert {
+        "p99_drift",
+        "cpu_drift",
+        "rss_growth",
+        "fds_growth",
+        "old_workers_gone",
+        "balance",
+        "workers_kept",
+    } < judged
 
 
 BESIDE = {"success", "steady_failures", "mismatches"}

@@ -150,3 +150,66 @@ class TestCertificates:
         v = verdict(run)
         assert "pass" == v.verdict
         assert "certificate_valid" in {o.name for o in v.objectives}
+
+
+KNOWN = event(0.1, "proxy.workers_known")
+
+
+def worker_died(to_s: float, *pids: int, **data: Any) -> Event:
+    said = {"workers": len(pids), "pids": list(pids), "from_s": to_s - 5, "to_s": to_s, "replaced": len(pids)}
+    return event(to_s, "proxy.worker_died", **{**said, **data})
+
+
+class TestWorkers:
+    def test_a_worker_that_was_replaced_is_named_with_how_and_when(self, verdict):
+        """Not one request failed."""
+        run = SyntheticRun(seconds=300)
+        run.add_fault(record(4, "reload", 60.0))
+        run.events = [KNOWN, worker_died(105.0, 4711, how={"4711": "exited on signal 11 (core dumped)"})]
+        missed = only_missed(v := verdict(run))
+        assert ("fail", "workers_kept", 1, 0) == (v.verdict, missed.name, missed.value, missed.limit)
+        assert (105.0, 4, ("4",)) == (missed.at_s, missed.fault, missed.evidence)
+        assert (
+            "1 of the proxy's workers ended unasked (1 replaced, limit 0): pid 4711 between 1m40s and 1m45s "
+            "(exited on signal 11 (core dumped)); first 45 s after reload #4 at 1m00s"
+        ) == missed.reason
+
+    def test_many_are_counted_and_the_first_are_named(self, verdict):
+        """Those that an event did not name, too; what came before hour zero is none of the run's."""
+        run = SyntheticRun(seconds=300)
+        run.events = [
+            KNOWN,
+            worker_died(-2.0, 1),
+            worker_died(105.0, 11, 12, replaced=1),
+            worker_died(200.0, *range(20, 36), workers=40),
+        ]
+        missed = only_missed(verdict(run))
+        assert (42, 105.0, None, ()) == (missed.value, missed.at_s, missed.fault, missed.evidence)
+        assert (
+            "42 of the proxy's workers ended unasked (17 replaced, limit 0): pid 11 between 1m40s and 1m45s; "
+            "pid 12 between 1m40s and 1m45s; pid 20 between 3m15s and 3m20s; and 39 more, the last until 3m20s"
+        ) == missed.reason
+
+    def test_being_unwell_ends_no_worker(self, verdict):
+        """Nor does hunger: no second is set apart for this."""
+        run = SyntheticRun(seconds=300)
+        run.unwell = [Unwell(100.0, 101.0, "stopped")]
+        run.events = [KNOWN, worker_died(100.5, 11)]
+        assert "workers_kept" == only_missed(verdict(run)).name
+
+    def test_a_limit_may_allow_some(self, verdict):
+        """For a proxy whose workers end after so many requests by design."""
+        run = SyntheticRun(seconds=60)
+        run.plan = {"objectives": {"workers_kept": 1}}
+        run.events = [KNOWN, worker_died(50.0, 11)]
+        v = verdict(run)
+        assert ("pass", 1) == (v.verdict, next(o.value for o in v.objectives if o.name == "workers_kept"))
+
+    @pytest.mark.parametrize("known", [False, True])
+    def test_workers_that_nobody_told_apart_are_not_judged(self, verdict, known):
+        """A proxy of one process, or one whose processes could not be identified."""
+        run = SyntheticRun(seconds=60)
+        run.events = [KNOWN] if known else []
+        v = verdict(run)
+        assert known is ("workers_kept" in {o.name for o in v.objectives})
+        assert known is not ("workers_kept" in {n.name for n in v.not_judged})

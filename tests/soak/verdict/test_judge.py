@@ -19,7 +19,7 @@ def test_a_healthy_run_passes_everything_it_can_be_judged_by(verdict):
     v = verdict(eventful())
     assert ("pass", [], 0, None) == (v.verdict, v.reasons, v.exit_code, v.worst)
     drift = ["p99_drift", "cpu_drift", "rss_growth", "fds_growth", "processes_growth"]
-    unseen = ["duplicates", "balance", "connections_kept", "old_workers_gone", "proxy_alive"]
+    unseen = ["duplicates", "balance", "connections_kept", "old_workers_gone", "proxy_alive", "workers_kept"]
     assert [*unseen, *drift] == [n.name for n in v.not_judged]
     assert "the run lasted 1m30s; drift is judged from 2h on" == v.not_judged[-1].reason
     names = {o.name: o for o in v.objectives}
