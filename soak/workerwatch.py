@@ -117,7 +117,7 @@ class WorkerWatch:
                 now[who] = _Worker(
                     old=member.role == _OLD, outdated=self._last_s == -inf and self._taken_over
                 )
-                born += self._last_s != -inf
+                born += 1
             elif before is not None:
                 now[who] = _Worker(before.old or member.role == _OLD, before.outdated)
         self._known = now

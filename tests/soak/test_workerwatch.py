@@ -97,6 +97,15 @@ class TestMissed:
         assert told is not None
         assert (1, 0) == (told["workers"], told["replaced"])
 
+    def test_more_new_ones_than_are_missing_replace_no_more(self, proxy):
+        """Somebody wanted more workers, too."""
+        proxy.crash(2)
+        proxy.fork()
+        proxy.at_s += 5
+        told = proxy.told()
+        assert told is not None
+        assert 1 == told["replaced"]
+
     def test_several_are_told_at_once_and_again(self, proxy):
         """A worker that goes on crashing is told at each look."""
         proxy.crash(2, 3)
@@ -161,6 +170,9 @@ class TestNotKnown:
     def test_one_with_workers_is(self, proxy):
         """From the first look that sees one."""
         assert proxy.watch.known
+        proxy.end(proxy.workers)
+        assert [2, 3] == proxy.look()
+        assert proxy.watch.known
 
     def test_processes_that_could_not_be_identified_are_not_known(self):
         """In a container whose processes cannot be seen from here."""
@@ -175,6 +187,14 @@ class TestNotKnown:
         assert [] == proxy.look()
         proxy.crash(4)
         assert [4] == proxy.look()
+
+    def test_a_master_that_could_not_be_read_is_not_forgotten(self, proxy):
+        """For one look it was in no role; the next one tells whether it is the same."""
+        proxy.master = Member(1, 1.0, "other")
+        assert [] == proxy.look()
+        proxy.master = Member(90, 90.0, "master")
+        proxy.reload(None)
+        assert [] == proxy.look()
 
     def test_a_worker_with_the_title_of_its_master_is_no_other_master(self, proxy):
         """A fork carries it until it gets its own."""
@@ -271,6 +291,25 @@ class TestReload:
         assert [] == proxy.look()
         proxy.crash(2)
         assert [2] == proxy.look()
+
+        proxy.reload(None)
+        proxy.look(fault(2))
+        proxy.calm()
+        proxy.look(fault(3))
+        assert [] == proxy.look()
+        proxy.crash(5)
+        assert [5] == proxy.look()
+
+    def test_a_reload_that_takes_its_time_has_not_left_them_alone(self, proxy):
+        """New ones come two looks after it began, and the old ones look like them."""
+        proxy.look(fault())
+        proxy.look(fault())
+        old = proxy.reload("worker")
+        proxy.look(fault())
+        for _ in range(5):
+            assert [] == proxy.look()
+        proxy.end(old)
+        assert [] == proxy.look()
 
     def test_a_proxy_that_was_taken_over_may_have_old_workers_from_before(self):
         """They look like new ones, and end within their time."""
