@@ -7,11 +7,13 @@ import os
 import re
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
 
 from certs.install import serial_of
+from chaos.model import FaultRecord, Source
 from chaos.target import TargetError
 from soak.errors import LabError
 from soak.lab.local import LocalLab
@@ -28,6 +30,7 @@ from soak.proxies.base import (
 )
 from soak.proxies.catalog import adapters
 from soak.rundir import RunDir
+from soak.workerwatch import WorkerWatch, told_of
 from tests.soak.lab.client import (
     Got,
     Socket,
@@ -52,6 +55,8 @@ UNMARKED_UPGRADES = {
     "varnish": "a websocket is piped: the origin's 101 passes as the bytes that it is",
 }
 """Proxies that cannot put the generation on the answer that opens a websocket, and why."""
+ENDS_WITH_A_WORKER = {"haproxy": "its master ends when a worker fails, and that is the death of the proxy"}
+"""Proxies that replace no worker."""
 CUT_UPGRADES = {"node": "pm2 replaces two workers one after the other and kills what is left of the old one"}
 """Proxies that have cut websockets by the time at which all of the new generation serves, and why."""
 
@@ -384,6 +389,37 @@ async def test_its_processes_are_known_and_nothing_is_left(
         await lab.proxy_identity()
     assert (await lab.stop()).ok
     assert [] == processes_of(run)
+
+
+async def test_a_worker_that_is_killed_is_missed_and_those_that_a_reload_replaces_are_not(
+    adapter: ProxyAdapter, started: StartLab
+):
+    """By the roles that the adapter tells, in looks five seconds apart; nobody but the killed one is missed."""
+    lab = await started(adapter.name, backends=1)
+    watch = WorkerWatch(60.0)
+    reload = FaultRecord(1, "reload", "proxy", Source.SCHEDULE, 0.0, injected_s=0.0)
+
+    async def look(at_s: float, *faults: FaultRecord) -> Sequence[int]:
+        missing = watch.look((await lab.vitals(at_s))[0], faults)
+        told = None if missing is None else told_of(missing, await lab.worker_ends())
+        return [] if told is None else told["pids"]
+
+    assert [] == await look(0)
+    if not watch.known:
+        pytest.skip(f"{adapter.name} has no workers")
+    if adapter.name in ENDS_WITH_A_WORKER:
+        pytest.skip(f"{adapter.name}: {ENDS_WITH_A_WORKER[adapter.name]}")
+    assert (await lab.apply_generation(2)).ok
+    await sees(lab, 2, lab.serial())
+    assert [[], [], []] == [await look(5, reload), await look(10), await look(15)]
+    workers = [member for member in (await lab.vitals(15.0))[0].members if member.role == "worker"]
+    worker = max(workers, key=lambda member: member.started)
+    os.kill(worker.pid, signal.SIGKILL)
+    while (row := row_of(worker.pid)) is not None and row.alive and row.started == worker.started:
+        await asyncio.sleep(0.01)
+
+    assert [worker.pid] == await look(20)
+    assert [] == await look(25)
 
 
 def test_what_is_missing_says_how_to_get_it(adapter: ProxyAdapter, tmp_path):
