@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from chaos.model import FaultShape, Source, Undo
+from chaos.regular import read_regular
 
 JOURNAL_NAME = "journal.jsonl"
 """Name of the journal in a run's directory."""
@@ -107,7 +108,7 @@ def open_undos(path: Path) -> tuple[Intent, ...]:
 def read_journal(path: Path) -> Contents:
     """Read what can be read. A journal that does not exist is empty. Raises ``OSError`` when it cannot be read."""
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except FileNotFoundError:
         return Contents()
     return parse_journal(raw)

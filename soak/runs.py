@@ -211,7 +211,7 @@ def _lock(fd: int, run: RunDir) -> None:
 def lock_holder(run: RunDir) -> Holder | None:
     """Return who holds a run, or None when nobody does. Never blocks; a pid of 0 means that it is not yet written."""
     try:
-        fd = os.open(run.lock, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(run.lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
         return None
     try:

@@ -139,7 +139,7 @@ def _meta(run: RunDir) -> tuple[dict[str, Any], Any, bool]:
         with open_store(run) as reader:
             return reader.meta("run") or {}, reader.meta("ended"), False
     except SoakError:  # a run without a readable store is still a run; its state says what is known
-        return {}, None, run.db.exists() and run.db.stat().st_size > 0
+        return {}, None, run.db.exists() and not (run.db.is_file() and run.db.stat().st_size == 0)
 
 
 def _verdict(run: RunDir) -> str:
@@ -202,14 +202,15 @@ def _heal(run: RunDir) -> bool:
 
     try:
         result = asyncio.run(healing())
-    except OSError as error:
-        click.echo(f"{run.id}: cannot be healed: {error}")
+    except (OSError, RunStateError) as error:
+        click.echo(f"{run.id}: cannot be healed: {_words(error)}")
         return False
     ok = bool(result.ok)
     lines = result.sentences()
-    if ok and (run.socket.is_socket() or run.live.exists()):
-        run.socket.unlink(missing_ok=True)
-        run.live.unlink(missing_ok=True)
+    stale = [path for path in (run.socket, run.live) if path.is_socket() or path.is_file()]
+    if ok and stale:
+        for path in stale:
+            path.unlink(missing_ok=True)
         lines = (
             ["the stale socket is removed"]
             if result.nothing_to_do
@@ -218,3 +219,10 @@ def _heal(run: RunDir) -> bool:
     for line in lines:
         click.echo(f"{run.id}: {line}")
     return ok
+
+
+def _words(error: OSError | RunStateError) -> str:
+    """Return what a person reads of it: of the system's errors the file and why, and no number."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

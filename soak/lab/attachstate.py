@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from certs.install import write_atomically
+from chaos.regular import read_regular
 from chaos.target import Identity
+from soak.errors import RunStateError
 from soak.lab.originals import Originals
 from soak.plan import Plan
 from soak.rundir import RunDir
@@ -46,14 +48,22 @@ def write_borrowed(run: RunDir, borrowed: Borrowed) -> None:
 
 
 def read_borrowed(run: RunDir) -> Borrowed | None:
-    """Read it back; None when this run attached to nothing. Raises ``ValueError`` for a file that cannot be understood."""
+    """Read it back; None when this run attached to nothing.
+
+    Raises ``OSError`` for a file that cannot be read, and ``RunStateError`` for one that cannot be understood.
+    """
     try:
-        value: Any = json.loads(run.lab_state.read_bytes())
+        value: Any = json.loads(read_regular(run.lab_state))
     except (FileNotFoundError, ValueError):  # a torn file of a local lab: it is swept, not read
         return None
     if not isinstance(value, dict) or value.get("kind") != KIND:
         return None
-    return Borrowed(Plan.model_validate(value["plan"]), value["known"])
+    try:
+        return Borrowed(Plan.model_validate(value["plan"]), value["known"])
+    except (KeyError, ValueError) as error:
+        raise RunStateError(
+            f"{run.lab_state} is damaged, so nobody knows what the run was attached to"
+        ) from error
 
 
 def still_borrowed(run: RunDir) -> list[str]:

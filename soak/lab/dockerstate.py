@@ -16,6 +16,7 @@ from typing import Any
 
 from certs.install import write_atomically
 from chaos.model import Evidence
+from chaos.regular import read_regular
 from chaos.target import Target
 from soak.clock import NS, Clock, SystemClock
 from soak.errors import LabError
@@ -75,12 +76,12 @@ def _second(run: RunDir) -> Path:
 def read_record(run: RunDir) -> DockerRecord | None:
     """Read ``lab.json``, or the file beside it when that is torn; None when this is no docker lab's."""
     with suppress(OSError, ValueError):
-        value: Any = json.loads(run.lab_state.read_bytes())
+        value: Any = json.loads(read_regular(run.lab_state))
         if not isinstance(value, dict) or value.get("kind") != KIND:
             return None
         return DockerRecord(str(value["engine"]), bool(value["released"]))
     with suppress(OSError, ValueError):
-        return DockerRecord(_second(run).read_text())
+        return DockerRecord(read_regular(_second(run)).decode())
     return None
 
 

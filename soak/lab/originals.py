@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from certs.install import write_atomically
+from chaos.regular import read_regular
 
 _MANIFEST = "originals.json"
 
@@ -71,7 +72,7 @@ class Originals:
         if path.is_symlink():
             return _Original(str(path), link=str(path.readlink()))
         try:
-            data, stat = path.read_bytes(), path.stat()
+            data, stat = read_regular(path), path.stat()
         except FileNotFoundError:
             return _Original(str(path))
         copy = f"{number}.original"
@@ -86,7 +87,7 @@ class Originals:
             fresh.symlink_to(one.link)
             fresh.replace(path)
         elif one.copy:
-            write_atomically(path, (self._directory / one.copy).read_bytes(), mode=one.mode)
+            write_atomically(path, read_regular(self._directory / one.copy), mode=one.mode)
             with suppress(PermissionError):  # whoever may not give it away did not own it otherwise, either
                 os.chown(path, one.uid, one.gid)
         else:
@@ -98,7 +99,7 @@ class Originals:
 
     def _read(self) -> list[_Original]:
         try:
-            rows: list[dict[str, Any]] = json.loads((self._directory / _MANIFEST).read_bytes())
+            rows: list[dict[str, Any]] = json.loads(read_regular(self._directory / _MANIFEST))
         except FileNotFoundError:
             return []
         return [_Original(**row) for row in rows]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from certs.install import write_atomically
+from chaos.regular import read_regular
 from chaos.target import Identity
 from soak.rundir import RunDir
 
@@ -97,7 +98,7 @@ class RecordedLab:
 def read_state(run: RunDir) -> RecordedLab:
     """Read ``lab.json`` as far as it can be trusted; never raises for its content."""
     try:
-        value: Any = json.loads(run.lab_state.read_bytes())
+        value: Any = json.loads(read_regular(run.lab_state))
         entries = value["processes"] if value["boot_id"] == boot_id() else []
         identities = {
             str(e["name"]): {"pid": int(e["pid"]), "started": float(e["started"])}

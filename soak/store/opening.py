@@ -18,6 +18,9 @@ from urllib.parse import quote
 
 from soak.errors import StoreError
 
+_BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite opens beside a file, and would wait for if it were a pipe."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -37,8 +40,11 @@ class Opened:
 
 def open_to_read(path: Path) -> Opened:
     """Open a store read-only. Raises ``StoreError`` when there is no such file, or when it cannot be read."""
-    if not path.is_file():
+    if not path.exists():
         raise StoreError(f"{path} does not exist; is this the directory of a run?")
+    for part in (path, *(path.with_name(path.name + beside) for beside in _BESIDE)):
+        if part.exists() and not part.is_file():
+            raise StoreError(f"{path} cannot be read as a store of soak: {part.name} is not a regular file")
     plain = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     try:
         return Opened(_connect(plain))

@@ -266,13 +266,22 @@ def test_what_cannot_be_healed_is_dirty(soak, home, monkeypatch):
 
 
 def test_a_journal_that_cannot_be_read_is_dirty(soak, home):
-    """In the system's words."""
+    """By its name and why."""
     run = create_run(Plan(), "", home=home)
     run.journal.mkdir()
     result = soak("heal")
     assert 4 == result.exit_code
-    assert f"{run.id}: cannot be healed: " in result.stdout
-    assert "Is a directory" in result.stdout
+    assert f"{run.id}: cannot be healed: {run.journal}: not a regular file\n" == result.stdout
+
+
+def test_a_lab_of_somebody_else_that_is_not_known_any_more_is_dirty(soak, home):
+    """In words: what was attached to stands in a file that is damaged."""
+    run = create_run(Plan(), "", home=home)
+    run.lab.mkdir()
+    run.lab_state.write_text('{"kind": "attach"}')
+    result = soak("heal", run.id)
+    assert 4 == result.exit_code
+    assert f"{run.id}: cannot be healed: {run.lab_state} is damaged, " in result.stdout
 
 
 def test_healing_runs_its_own_loop():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from soak.errors import RunStateError
 from soak.lab import open_for_healing
 from soak.lab.attachstate import Borrowed, originals_of, read_borrowed, still_borrowed, write_borrowed
 from soak.rundir import RunDir
@@ -28,6 +31,18 @@ async def test_another_labs_file_a_torn_one_and_none_are_not_its_business(run: R
             run.lab_state.write_text(text)
         assert read_borrowed(run) is None
         assert (await open_for_healing(str(run.path))).disposable
+
+
+@pytest.mark.parametrize(
+    "text", ['{"kind": "attach"}', '{"kind": "attach", "plan": {"length": -1}, "known": {}}']
+)
+async def test_a_damaged_one_is_said(run: RunDir, text: str):
+    """Nobody may guess what belongs to somebody else."""
+    run.lab_state.write_text(text)
+    with pytest.raises(
+        RunStateError, match=f"^{run.lab_state} is damaged, so nobody knows what the run was attached to$"
+    ):
+        await open_for_healing(str(run.path))
 
 
 def test_what_was_not_given_back_is_said(run: RunDir, tmp_path: Path):

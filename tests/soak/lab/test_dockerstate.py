@@ -24,6 +24,7 @@ from soak.lab.sweep import LocalHealable
 from soak.rundir import RunDir
 from tests.engine.dockerd import Dockerd
 from tests.engine.fixtures import Images
+from tests.oddfiles import ODD, make_odd
 
 pytestmark = pytest.mark.xdist_group("docker")
 
@@ -48,6 +49,17 @@ def test_a_record_is_read_back_whole_and_torn(run: RunDir):
     assert DockerRecord("unix:///s") == read_record(run)
     write_record(run, "unix:///s", released=True)
     assert [] == still_there(run)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_file_is_as_good_as_torn(run: RunDir, kind: str):
+    """The file beside it says where the engine is; when that is none either, nobody knows. Nobody waits for them."""
+    write_record(run, "unix:///s")
+    make_odd(run.lab_state, kind)
+    assert DockerRecord("unix:///s") == read_record(run)
+    make_odd(run.lab / "engine", kind)
+    assert read_record(run) is None
 
 
 async def test_who_heals_is_found_by_the_record(run: RunDir):

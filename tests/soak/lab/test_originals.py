@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from soak.lab.originals import Originals
+from tests.oddfiles import ODD, make_odd
 
 
 def test_files_links_and_nothing_are_put_back_as_they_were(tmp_path: Path):
@@ -66,3 +69,21 @@ def test_what_cannot_be_put_back_is_named_and_the_rest_is(tmp_path: Path):
     assert [f"{gone} could not be put back: No such file or directory"] == originals.put_back()
     assert "mine" == stays.read_text()
     assert originals.kept
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_regular_file_is_named_and_nobody_waits_for_it(tmp_path: Path, kind: str):
+    """Before the run as one of the proxy's own files, and afterwards as a copy or as the list of them."""
+    own, kept = tmp_path / "nginx.conf", tmp_path / "kept"
+    make_odd(tmp_path / "odd", kind)
+    if kind != "device":  # it is a link, and a link is kept as one
+        with pytest.raises(OSError, match="not a regular file"):
+            Originals(kept).keep([tmp_path / "odd"])
+    own.write_text("mine")
+    Originals(kept).keep([own])
+    make_odd(kept / "0.original", kind)
+    assert [f"{own} could not be put back: not a regular file"] == Originals(kept).put_back()
+    make_odd(kept / "originals.json", kind)
+    with pytest.raises(OSError, match="not a regular file"):
+        Originals(kept).put_back()

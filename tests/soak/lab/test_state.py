@@ -8,6 +8,7 @@ import pytest
 
 from soak.lab import state
 from soak.lab.state import LabState, RecordedLab, read_state
+from tests.oddfiles import ODD, make_odd
 
 
 def test_the_intent_is_on_disk_before_the_process_exists(run):
@@ -42,6 +43,15 @@ def test_a_bad_file_is_no_knowledge(run, content):
     """Healing must go on without it."""
     if content is not None:
         run.lab_state.write_text(content, encoding="latin-1")
+
+    assert RecordedLab() == read_state(run)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_file_is_no_knowledge_either(run, kind):
+    """And nobody waits for it."""
+    make_odd(run.lab_state, kind)
 
     assert RecordedLab() == read_state(run)
 
