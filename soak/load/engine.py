@@ -231,6 +231,7 @@ class Engine:
 
     def _look_after(self) -> None:
         now = monotonic_ns()
+        self._gap_ns = max(self._gap_ns, now - self._armed_ns)  # after a stall this may come before the timer
         load = self.load
         connect_ns = int(load.connect_timeout_s * _NS)
         tls_ns = int((load.connect_timeout_s + load.tls_timeout_s) * _NS)

@@ -75,6 +75,34 @@ def test_reports_go_on_each_second_until_nothing_is_in_flight(monkeypatch: pytes
     assert wakes[0] <= 12
 
 
+def test_a_stall_is_told_when_deadlines_end_the_run_before_the_timer_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second in which requests failed because this process stood still says so, or they would be the proxy's."""
+    ahead_ns = [0]
+    monkeypatch.setattr("soak.load.engine.monotonic_ns", lambda: monotonic_ns() + ahead_ns[0])
+
+    async def never(peer: Peer) -> None:
+        await peer.request()
+        await peer.hang()
+
+    async def main() -> Result:
+        async def stands_still(engine: Engine) -> None:
+            while engine._pacing or engine._armed_ns <= monotonic_ns():
+                await asyncio.sleep(0.001)
+            ahead_ns[0] = 20 * NS
+            engine._look_after()
+
+        async with Server(never) as server:
+            return await drive(slice_of(spec(server.port, rate=20)), stands_still)
+
+    result = run(main())
+    last = result.reports[-1]
+    assert (True, 5) == (last.final, result.outcomes.total())
+    assert [last.second] == [r.second for r in result.reports if any(w.outcomes for w in r.windows)]
+    assert last.stats.loop_gap_s > 15
+
+
 def test_stop_while_dials_are_pending_books_them_all() -> None:
     """Nothing more is sent; handshakes under way end by their deadline; the run ends."""
 
