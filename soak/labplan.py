@@ -151,6 +151,10 @@ class DockerLabPlan(Frozen):
         min_length=1,
         description="Image of the proxy; default: SOAK_PROXY_IMAGE, else the official one, pinned.",
     )
+    companion_images: dict[str, Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Images of what the proxy is not whole without, by name (hitch: mine/hitch:2); default: the official ones, pinned.",
+    )
     origin_image: str = Field(
         default_factory=lambda: os.environ.get("SOAK_ORIGIN_IMAGE") or ORIGIN_IMAGE,
         min_length=1,

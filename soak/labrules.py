@@ -36,6 +36,8 @@ def broken_lab_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
             "run it in lab local, or in containers of your own (lab attach)"
         )
         yield _KIND, text
+    if plan.lab.docker is not None and isinstance(adapter, RunsInContainer):
+        yield from _companions(adapter, plan.lab.docker)
     if plan.lab.docker is not None and plan.proxy.command is not None:
         yield from _in_image(plan, plan.lab.docker, plan.proxy.command)
     if (where := plan.lab.attach) is not None:
@@ -44,6 +46,16 @@ def broken_lab_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
         yield from _pipe(plan, adapter, where)
         if (command := plan.proxy.command) is not None:
             yield from _of_command(command, contained=where.proxy.pid_file is None)
+
+
+def _companions(adapter: RunsInContainer, where: DockerLabPlan) -> Iterator[tuple[KeyPath, str]]:
+    """Yield each image of a companion that the proxy does not have."""
+    known = tuple(adapter.container.companions)
+    for name in where.companion_images:
+        if name not in known:
+            end = nearest(name, known) if known else "; it has none, remove companion_images"
+            text = f"lab.docker.companion_images: the proxy has no companion {name!r}{end}"
+            yield ("lab", "docker", "companion_images", name), text
 
 
 def _in_image(plan: Plan, where: DockerLabPlan, command: CommandPlan) -> Iterator[tuple[KeyPath, str]]:

@@ -126,7 +126,8 @@ class AttachedProxy(IdentifiedProxy):
         # The run's record reads it where every lab has it.
         write_atomically(self._run.certs / "site.pem", setting.pair.chain_pem, mode=0o644)
 
-    async def _check(self, command: Sequence[str]) -> Checked:
+    async def _check(self, command: Sequence[str], *, companion: str = "") -> Checked:
+        del companion  # a proxy that has some is not attached to
         return await self._thing.run(command, timeout_s=VALIDATE_TIMEOUT_S)
 
     async def _given_up(self, why: str) -> str:

@@ -1,25 +1,23 @@
 """The companions of a proxy: further processes without which it is not whole, such as what speaks TLS for it.
 
-They live as the proxy does: recorded before they are relied upon, marked with the run, watched, told when their files have
-changed, counted with the proxy, and ended with it. When one dies unasked, that is ``proxy.died`` with its name.
+They live as the proxy does: watched, told when their files have changed, counted with the proxy, and ended with it. Where one runs is the
+lab's business: a process beside a process (``soak.lab.companionprocesses``), a container beside a container (``soak.lab.companioncontainers``).
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
-from chaos.target import Identity
 from soak.clock import NS, Clock
 from soak.errors import LabError
 from soak.lab.errorlog import ErrorLog
-from soak.lab.process import Child, start_child
-from soak.lab.reloading import Said, by_signal
-from soak.lab.state import LabState, marker_of
+from soak.lab.reloading import Running, Said, by_signal
 from soak.proxies.base import ProxyAdapter, ProxyModel
 from soak.proxies.companion import Companion, HasCompanions, companion_output_of
 from soak.rundir import RunDir
@@ -30,41 +28,51 @@ _CONNECT_TIMEOUT_S = 1.0
 _POLL_S = 0.02
 
 
+class Member(Running, Protocol):
+    """One that was started."""
+
+    def words(self) -> str:
+        """Say how it ended and what it said last."""
+        ...
+
+    async def settled(self) -> None:
+        """Return once it is known whether it has ended, and how."""
+        ...
+
+
+M = TypeVar("M", bound=Member)
+
+
 def companions_of(adapter: ProxyAdapter, binary: Path, model: ProxyModel) -> tuple[Companion, ...]:
     """Return the companions of a proxy with this configuration; most have none."""
     return tuple(adapter.companions(binary, model)) if isinstance(adapter, HasCompanions) else ()
 
 
+def part_of(name: str) -> str:
+    """Return what a companion is called among the parts of a lab: ``proxy-hitch``."""
+    return f"proxy-{name}"
+
+
 @dataclass(slots=True)
-class _Started:
+class _Started(Generic[M]):
     """One that was started, and what stood in its files when it last read them."""
 
     wanted: Companion
-    child: Child
+    member: M
     log: ErrorLog
     read: bytes
 
 
-class Companions:
+class Companions(ABC, Generic[M]):
     """The companions of one running proxy."""
 
-    def __init__(
-        self,
-        run: RunDir,
-        state: LabState,
-        clock: Clock,
-        *,
-        host: str,
-        on_event: Callable[[str, Mapping[str, Any]], None],
-        start_timeout_s: float,
-    ) -> None:
+    def __init__(self, run: RunDir, clock: Clock, *, host: str, start_timeout_s: float) -> None:
+        """``host`` is where this host reaches their ports."""
         self._run = run
-        self._state = state
         self._clock = clock
         self._host = host
-        self._on_event = on_event
         self._start_timeout_s = start_timeout_s
-        self._started: list[_Started] = []
+        self._started: list[_Started[M]] = []
 
     async def start(self, wanted: Sequence[Companion], *, first: bool) -> None:
         """Start those that belong before (``first``) or after the proxy, each once the one before it is ready.
@@ -75,18 +83,14 @@ class Companions:
             if one.first is first:
                 await self._start(one)
 
-    def children(self) -> list[Child]:
-        """Return the processes started."""
-        return [one.child for one in self._started]
-
-    def identities(self) -> list[Identity]:
-        """Return who they are."""
-        return [one.child.identity for one in self._started]
+    def members(self) -> list[M]:
+        """Return those that were started."""
+        return [one.member for one in self._started]
 
     def ended(self) -> str:
         """Say which have ended, how, and what they said last; "": all live."""
-        dead = [one for one in self._started if not one.child.alive]
-        return "\n".join(f"{one.wanted.name}: {one.child.words()}" for one in dead)
+        dead = [one for one in self._started if not one.member.alive]
+        return "\n".join(f"{one.wanted.name}: {one.member.words()}" for one in dead)
 
     def trim(self) -> int:
         """Keep their logs bounded; returns the bytes cut."""
@@ -116,46 +120,39 @@ class Companions:
             now = await asyncio.to_thread(_digest, one.wanted.reads)
             if not one.wanted.reads or (now == one.read and not everyone):
                 continue
-            said = await by_signal(one.wanted, one.child, one.log, self._clock, _SAY_TIMEOUT_S)
+            said = await by_signal(one.wanted, one.member, one.log, self._clock, _SAY_TIMEOUT_S)
             told[one.wanted.name] = said
             if said.verdict in ("refused", "gone"):
                 break
             one.read = now
         return told
 
+    @abstractmethod
+    async def _launch(self, wanted: Companion, log: Path) -> M:
+        """Start one with its output in ``log``. Raises ``LabError``; what was started then is ended with the lab."""
+
+    def _ready(self, member: M) -> None:
+        """Take note that this one listens: from now on its end is news."""
+
     async def _start(self, wanted: Companion) -> None:
-        name, argv = f"proxy-{wanted.name}", list(wanted.command)
         log = companion_output_of(self._run.lab / "proxy", wanted.name)
         read = await asyncio.to_thread(_digest, wanted.reads)
-        self._state.intend(name, argv)
-        with marker_of(self._run).open("rb") as marker:
-            child = await start_child(
-                name,
-                argv,
-                directory=self._run.lab,
-                run_id=self._run.id,
-                log=log,
-                stdin=marker,
-                stdout=None,
-                on_end=self._on_end,
-            )
-        child.expected_to_end = True  # its death before it is ready is an error of ``start``, and no event
-        self._started.append(_Started(wanted, child, ErrorLog(log), read))
-        self._state.started(name, child.identity)
-        await self._until_listening(wanted, child)
-        child.expected_to_end = False
+        member = await self._launch(wanted, log)
+        self._started.append(_Started(wanted, member, ErrorLog(log), read))
+        await self._until_listening(wanted, member)
+        self._ready(member)
 
-    async def _until_listening(self, wanted: Companion, child: Child) -> None:
+    async def _until_listening(self, wanted: Companion, member: M) -> None:
         deadline = self._clock.monotonic_ns() + int(self._start_timeout_s * NS)
         while not await self._listens(wanted.port):
             late = self._clock.monotonic_ns() > deadline
-            if late or not child.alive:
-                await child.settled()
+            await member.settled()
+            if late or not member.alive:
                 port = f"{self._host}:{wanted.port}"
                 why = (
                     f"it does not listen on {port} after {self._start_timeout_s:g} s" if late else "it ended"
                 )
-                raise LabError(f"{wanted.name} did not come up: {why}: {child.words()}")
+                raise LabError(f"{wanted.name} did not come up: {why}: {member.words()}")
             await self._clock.sleep(_POLL_S)
 
     async def _listens(self, port: int) -> bool:
@@ -166,11 +163,6 @@ class Companions:
             return False
         writer.close()
         return True
-
-    def _on_end(self, child: Child) -> None:
-        if child.expected_to_end:
-            return
-        self._on_event("proxy.died", {**child.end(), "words": child.words()})
 
 
 def _digest(files: Sequence[Path]) -> bytes:

@@ -31,6 +31,7 @@ from soak.lab.topology import LOOPBACK, Topology
 from soak.model import WorkerEnd
 from soak.plan import ProxyPlan
 from soak.proxies.base import SERVER_NAME, Capability, ProxyAdapter, ProxyModel, ReloadKind, TellsEnds
+from soak.proxies.companion import Companion
 from soak.rundir import RunDir
 
 VALIDATE_TIMEOUT_S = 15.0
@@ -174,8 +175,8 @@ class ConfiguredProxy(ABC):
     # what a lab adds
 
     @abstractmethod
-    async def _check(self, command: Sequence[str]) -> Checked:
-        """Run the validator where the proxy runs."""
+    async def _check(self, command: Sequence[str], *, companion: str = "") -> Checked:
+        """Run the validator where the proxy runs, or that of a companion where that one does."""
 
     @abstractmethod
     async def _reload(self, kind: ReloadKind | None = None) -> Said:
@@ -193,9 +194,9 @@ class ConfiguredProxy(ABC):
     def _end_words(self) -> str:
         """Say how it ended and what it said last."""
 
-    def _further_checks(self, setting: Setting) -> Sequence[Sequence[str]]:
-        """Return the commands that check the files apart beside the proxy's own validator."""
-        del setting
+    def _companions_in(self, directory: Path, setting: Setting) -> Sequence[Companion]:
+        """Return the companions that read what is rendered into this directory, in the words of where they run."""
+        del directory, setting
         return ()
 
     # inside
@@ -267,8 +268,12 @@ class ConfiguredProxy(ABC):
         if command is None:
             return None
         await asyncio.to_thread(self._write_candidate, setting, broken=broken)
-        for check in (command, *self._further_checks(setting)):
-            done = await self._check(check)
+        checks = [("", command)]
+        checks += [
+            (one.name, one.check) for one in self._companions_in(self._candidate, setting) if one.check
+        ]
+        for companion, check in checks:
+            done = await self._check(check, companion=companion)
             if done.code != 0:
                 words = done.words or tail(self._adapter.error_log(self._candidate))
                 return words or f"'{' '.join(check)}' ended with {exit_words(done.code)} and said nothing"

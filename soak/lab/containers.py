@@ -116,6 +116,10 @@ class ContainerSpec:
     """Its fixed IPv4 address there."""
     binds: Mapping[Path, str] = field(default_factory=dict)
     """Directories of this host, by where the container sees them; writable."""
+    reads: Sequence[Path] = ()
+    """Directories of this host that it sees under the same path and cannot write to."""
+    joins: str = ""
+    """The container whose network it shares, address and ports included, instead of having one."""
     ports: Mapping[int, int] = field(default_factory=dict)
     """Its TCP ports, by the port of this host that leads there: ``{host: container}``."""
     publish: str = "127.0.0.1"

@@ -100,7 +100,8 @@ class DockerLab(AssembledLab):
 
     async def vitals(self, at_s: float) -> list[Vital]:
         """Look at the proxy's container and at each origin's. ``at_s`` is stamped on the result."""
-        looks = [look_at_container(self._door, self._proxy.container, PROXY, at_s, self._adapter)]
+        more = tuple(self._proxy.companions().values())
+        looks = [look_at_container(self._door, self._proxy.container, PROXY, at_s, self._adapter, more=more)]
         looks += [
             look_at_container(self._door, container, name, at_s)
             for name, container in self._backends.containers().items()
@@ -175,8 +176,9 @@ class DockerLab(AssembledLab):
 
     async def _start(self) -> None:
         engine = self._engine = await Engine.connect(self._where.host)
-        for image in (self._facts.image, self._where.origin_image):
+        for image in images_of(self._facts, self._where):
             await engine.require_image(image)
+        require_reads(self._facts)
         origins_directory = self._run.lab / "origins"
         origins_directory.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(write_record, self._run, engine.host)
@@ -194,7 +196,11 @@ class DockerLab(AssembledLab):
         self._watch = DockerWatch(
             engine,
             self._clock,
-            containers=lambda: {PROXY: self._proxy.container, **self._backends.containers()},
+            containers=lambda: {
+                PROXY: self._proxy.container,
+                **self._proxy.companions(),
+                **self._backends.containers(),
+            },
             away=lambda: self._backends.away,
             on_event=self._on_event,
         )
@@ -208,6 +214,7 @@ class DockerLab(AssembledLab):
             program=self._plan.proxy.binary or self._facts.binary,
             name=name_of(self._run, "ask"),
             labels=labels_of(self._run),
+            reads=self._facts.reads,
         )
         self.proxy_version = self._adapter.version(binary)
         return equipped(
@@ -266,7 +273,7 @@ class DockerLab(AssembledLab):
         """Keep the proxy's log bounded: an endless fault must not fill the disk."""
         while True:
             await self._clock.sleep(_TEND_PERIOD_S)
-            if cut := await asyncio.to_thread(self._proxy.log.trim):
+            if cut := await asyncio.to_thread(self._proxy.trim_logs):
                 self._on_event("proxy.log_trimmed", {"bytes": cut})
 
 
@@ -281,7 +288,21 @@ def facts_of(adapter: ProxyAdapter, where: DockerLabPlan) -> ContainerFacts:
         raise LabError(
             f"soak knows no image of {adapter.name}; name the one that has it in lab.docker.proxy_image"
         )
-    return replace(facts, image=image)
+    return replace(facts, image=image, companions={**facts.companions, **where.companion_images})
+
+
+def images_of(facts: ContainerFacts, where: DockerLabPlan) -> tuple[str, ...]:
+    """Return all images that a lab is made of."""
+    return (facts.image, *facts.companions.values(), where.origin_image)
+
+
+def require_reads(facts: ContainerFacts) -> None:
+    """Raise ``LabError`` when a directory is missing that the container is to see: an engine would make an empty one."""
+    for path in facts.reads:
+        if not path.is_dir():
+            raise LabError(
+                f"{path} is missing, which the container needs beside its image; {facts.how_to_get}"
+            )
 
 
 def addressed(wanted: Topology, subnet: str, where: DockerLabPlan) -> Topology:

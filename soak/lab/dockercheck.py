@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from soak.lab.docker import facts_of
+from soak.lab.docker import facts_of, images_of, require_reads
 from soak.lab.engine import Engine
 from soak.lab.enginewords import ImageMissingError
 from soak.labplan import DockerLabPlan
@@ -29,11 +29,12 @@ async def look_at_engine(plan: Plan) -> EngineLook:
     """Look now. Raises ``LabError`` for an engine that cannot be used, and for a proxy without an image."""
     where = plan.lab.docker or DockerLabPlan()
     facts = facts_of(adapter_of(plan.proxy), where)
+    require_reads(facts)
     engine = await Engine.connect(where.host)
     there: list[str] = []
     missing: list[str] = []
     try:
-        for image in (facts.image, where.origin_image):
+        for image in images_of(facts, where):
             try:
                 await engine.require_image(image)
                 there.append(image)

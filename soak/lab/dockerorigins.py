@@ -49,12 +49,13 @@ class OwnContainer(AttachedContainer):
             raise TargetError(f"{self.name} has no container yet")
         return str(self._known["container"])
 
-    async def make(self) -> None:
-        """Make and start it. Raises ``EngineError``."""
+    async def make(self) -> Identity:
+        """Make and start it, and return who it is. Raises ``EngineError``."""
         made = await self._door.create(self.spec)
         self._known = {"container": made}
         await self._door.start(made)
         self._known = (await self._door.inspect(made)).identity
+        return self._known
 
     async def begin(self) -> None:
         """Start it, and make it first if somebody removed it."""

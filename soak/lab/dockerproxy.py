@@ -19,6 +19,8 @@ from chaos.target import Identity, TargetError
 from soak.errors import LabError
 from soak.lab.attached import changed
 from soak.lab.checking import Checked
+from soak.lab.companioncontainers import CompanionContainers
+from soak.lab.companions import companions_of
 from soak.lab.configured import VALIDATE_TIMEOUT_S, ProxySetup, Setting
 from soak.lab.containerfaults import held_back_s, limits_of, loosen, tighten
 from soak.lab.containers import ContainerSpec
@@ -27,7 +29,9 @@ from soak.lab.engine import Engine
 from soak.lab.enginewords import EngineError
 from soak.lab.identified import IdentifiedProxy
 from soak.lab.process import tail
-from soak.proxies.base import ContainerFacts, NamesMainProcess, ProxyAdapter, ProxyModel
+from soak.lab.reloading import Said
+from soak.proxies.base import ContainerFacts, NamesMainProcess, ProxyAdapter, ProxyModel, ReloadKind
+from soak.proxies.companion import Companion
 
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - inside its own network; the engine publishes it on loopback
 
@@ -38,12 +42,21 @@ class ProxyContainer(OwnContainer):
     def __init__(self, spec: ContainerSpec, engine: Engine, adapter: ProxyAdapter) -> None:
         """``spec`` mounts one directory, the proxy's."""
         super().__init__("proxy", spec, engine)
-        [(self._directory, self._inside)] = spec.binds.items()
+        [(self._directory, inside)] = spec.binds.items()
+        self._inside = Path(inside)
         self._adapter = adapter
+
+    def seen_inside(self, path: Path) -> Path:
+        """Return where the container sees a path of the mounted directory."""
+        return self._inside / path.relative_to(self._directory)
+
+    def outside(self, path: Path) -> Path:
+        """Return where this host has what the container sees under a path of the mounted directory."""
+        return self._directory / path.relative_to(self._inside)
 
     def inside(self, command: Sequence[str]) -> list[str]:
         """Return a command with the paths that the container sees."""
-        return [word.replace(str(self._directory), self._inside) for word in command]
+        return [word.replace(str(self._directory), str(self._inside)) for word in command]
 
     async def run(self, command: Sequence[str], *, timeout_s: float) -> Checked:
         """Run a command in the container."""
@@ -82,13 +95,29 @@ class DockerProxy(IdentifiedProxy):
         self, setup: ProxySetup, *, engine: Engine, facts: ContainerFacts, spec: ContainerSpec
     ) -> None:
         """``spec`` is the container without its command; the directory of this host that it mounts is made here."""
-        self._inside = Path(facts.directory)
+        inside = Path(facts.directory)
         here = setup.run.lab / "proxy"
-        argv = list(setup.adapter.start_command(setup.binary, self._inside))
-        whole = replace(spec, argv=argv, directory=str(self._inside.parent), binds={here: facts.directory})
+        argv = list(setup.adapter.start_command(setup.binary, inside))
+        whole = replace(
+            spec,
+            argv=argv,
+            directory=str(inside.parent),
+            binds={here: facts.directory},
+            reads=tuple(facts.reads),
+        )
         self._container = ProxyContainer(whole, engine, setup.adapter)
         super().__init__(setup, self._container)
+        self._inside = inside
         self._engine = engine
+        self._companions = CompanionContainers(
+            setup.run,
+            setup.clock,
+            engine,
+            images=facts.companions,
+            proxy=whole,
+            host=setup.topology.proxy.host,
+            start_timeout_s=setup.start_timeout_s,
+        )
         self._candidate = self._directory / "candidate"
         self._shown = self.certificate
         """Where the record looks for the certificate that is in place."""
@@ -103,30 +132,46 @@ class DockerProxy(IdentifiedProxy):
         await self._container.make()
         await self._identify()
         self._engine.follow(self._container.made_id, self._output)
+        await self._start_companions()
         await self._until_it_serves()
 
+    def trim_logs(self) -> int:
+        """Keep the logs bounded; returns the bytes cut."""
+        return self.log.trim() + self._companions.trim()
+
+    def companions(self) -> Mapping[str, str]:
+        """Return the id of each companion's container, by the name of the part."""
+        return self._companions.containers()
+
     async def proxy_identity(self) -> Identity:
-        """Return the identity of the container as it was started. Raises ``TargetError`` when it has ended."""
+        """Return the identity of the container as it was started. Raises ``TargetError`` when it or a companion has ended."""
         running = self._running()
-        if not await running.look():
+        if await self._has_ended():
             raise TargetError(f"the proxy has ended: {await self._last_words()}")
         return running.identity
 
     async def proxy_limits(self) -> Mapping[str, Any]:
-        """Return what it may use."""
+        """Return what it may use; each companion may use as much."""
         return await limits_of(self._engine, self.container)
 
     async def proxy_tighten(self, identity: Identity, *, cpus: float, memory_bytes: int) -> None:
-        """Let it use less."""
+        """Let it, and each companion, use less."""
         await tighten(self._engine, "the proxy", identity, cpus, memory_bytes)
+        for one in self._companions.members():
+            await tighten(self._engine, one.own.name, one.identity, cpus, memory_bytes)
 
     async def proxy_loosen(self, identity: Identity, limits: Mapping[str, Any]) -> None:
-        """Give it back what it had, whatever became of its process."""
-        await loosen(self._engine, str(identity["container"]), limits)
+        """Give it back what it had, whatever became of its process, and each companion the same."""
+        for container in (str(identity["container"]), *self.companions().values()):
+            await loosen(self._engine, container, limits)
 
     async def proxy_held_back_s(self) -> float | None:
-        """Return how long it was held back."""
-        return await held_back_s(self._engine, self.container)
+        """Return how long it and its companions were held back, one after the other."""
+        held = [
+            await held_back_s(self._engine, container)
+            for container in (self.container, *self.companions().values())
+        ]
+        return sum(seconds for seconds in held if seconds is not None) if None not in held[:1] else None
 
     @property
     def container(self) -> str:
@@ -139,26 +184,45 @@ class DockerProxy(IdentifiedProxy):
         self._directory.mkdir(parents=True, exist_ok=True)
         self.certificate.parent.mkdir(mode=0o700, exist_ok=True)
 
-    def _seen_inside(self, path: Path) -> Path:
-        return self._inside / path.relative_to(self._directory)
+    async def _start_companions(self) -> None:
+        self._companions.beside(self.container)
+        wanted = self._companions_in(self._directory, self._current)
+        if too_early := [one.name for one in wanted if one.first]:
+            raise LabError(
+                f"{', '.join(too_early)} must run before {self._adapter.name}, in whose network it would run; use lab local"
+            )
+        try:
+            await self._companions.start(wanted, first=False)
+        except LabError as error:
+            if not await self._running().look():  # then nothing in its network can come up
+                raise LabError(await self._given_up("it ended")) from error
+            raise
+
+    def _companions_in(self, directory: Path, setting: Setting) -> Sequence[Companion]:
+        model = self._model(setting, directory, broken=False)
+        # Another image has them: where, its own PATH knows.
+        found = companions_of(self._adapter, Path(self._binary.name), model)
+        return [replace(one, reads=[self._container.outside(path) for path in one.reads]) for one in found]
 
     def _model(self, setting: Setting, directory: Path, *, broken: bool) -> ProxyModel:
         model = super()._model(setting, directory, broken=broken)
         return replace(
             model,
             listen_host=_ANYWHERE,
-            directory=self._seen_inside(directory),
-            certificate=self._seen_inside(model.certificate),
-            key=self._seen_inside(model.key),
-            bundle=self._seen_inside(model.bundle),
+            directory=self._container.seen_inside(directory),
+            certificate=self._container.seen_inside(model.certificate),
+            key=self._container.seen_inside(model.key),
+            bundle=self._container.seen_inside(model.bundle),
         )
 
     def _put_in_place(self, setting: Setting) -> None:
         super()._put_in_place(setting)
         write_atomically(self._shown, setting.pair.chain_pem, mode=0o644)
 
-    async def _check(self, command: Sequence[str]) -> Checked:
-        """Run the validator in the proxy's container, or in one of its image before there is one."""
+    async def _check(self, command: Sequence[str], *, companion: str = "") -> Checked:
+        """Run the validator in the proxy's container, or in one of its image before there is one; a companion's beside it."""
+        if companion:
+            return await self._companions.check(companion, command, timeout_s=VALIDATE_TIMEOUT_S)
         if self._identified is not None:
             return await self._container.run(command, timeout_s=VALIDATE_TIMEOUT_S)
         spec, inside = self._container.spec, self._container.inside(command)
@@ -169,11 +233,26 @@ class DockerProxy(IdentifiedProxy):
             return Checked(None, str(error))
         return Checked(done.code, done.output)
 
+    async def _reload(self, kind: ReloadKind | None = None) -> Said:
+        await self._companions.look()
+        ask = super()._reload
+        return await self._companions.reload(lambda: ask(kind), everyone=kind is ReloadKind.FULL)
+
+    async def _take_back(self) -> None:
+        await super()._take_back()
+        await self._companions.refresh()
+
+    async def _has_ended(self) -> bool:
+        await self._companions.look()
+        return await super()._has_ended() or bool(self._companions.ended())
+
     async def _given_up(self, why: str) -> str:
         return f"{self._adapter.name} did not come up: {why}: {await self._last_words()}"
 
     async def _last_words(self) -> str:
         """Say how it ended and what it said last."""
+        if ended := self._companions.ended():
+            return ended
         try:
             seen = await self._engine.inspect(self.container)
         except EngineError as error:
@@ -182,5 +261,7 @@ class DockerProxy(IdentifiedProxy):
         return f"{how}; {self._end_words()}"
 
     def _end_words(self) -> str:
+        if ended := self._companions.ended():
+            return ended
         said = "\n".join(filter(None, map(tail, dict.fromkeys((self.log.path, self._output)))))
         return f"it said:\n{said}" if said else "it said nothing"

@@ -106,4 +106,4 @@ class DockerWatch:
 
 
 def _kind(name: str) -> str:
-    return PROXY if name == PROXY else "origin"
+    return PROXY if name == PROXY or name.startswith(f"{PROXY}-") else "origin"

@@ -268,10 +268,13 @@ def _create(client: Any, spec: ContainerSpec) -> str:
         files = docker.types.Ulimit(name="nofile", soft=spec.open_files, hard=spec.open_files)
         limits["ulimits"] = [files]
     host = client.create_host_config(
-        binds=[f"{here}:{there}:rw" for here, there in spec.binds.items()],
+        binds=[
+            *(f"{here}:{there}:rw" for here, there in spec.binds.items()),
+            *(f"{path}:{path}:ro" for path in spec.reads),
+        ],
         port_bindings={f"{inside}/tcp": (spec.publish, here) for here, inside in spec.ports.items()},
         log_config=docker.types.LogConfig(type="json-file", config={"max-size": "8m", "max-file": "2"}),
-        network_mode=spec.network or "none",
+        network_mode=f"container:{spec.joins}" if spec.joins else spec.network or "none",
         security_opt=["no-new-privileges"],
         **limits,
     )

@@ -15,6 +15,7 @@ from soak.lab.attached import Thing
 from soak.lab.configured import ConfiguredProxy, ProxySetup
 from soak.lab.errorlog import ErrorLog
 from soak.lab.reloading import CALL_TIMEOUT_S, Said, ask
+from soak.lab.topology import LOOPBACK
 from soak.proxies.base import ProxyAdapter, ReloadContext, ReloadKind
 
 _MAIN_PID = 1
@@ -58,6 +59,8 @@ async def ask_for_reload(
     *,
     directory: Path,
     ports: Mapping[str, int],
+    host: str = LOOPBACK,
+    inside: Path | None = None,
     kind: ReloadKind | None = None,
 ) -> Said:
     """Ask the proxy for a reload the way its adapter knows; one that is not the same any more is not asked."""
@@ -65,7 +68,7 @@ async def ask_for_reload(
         return Said("gone")
     pid = int(running.identity.get("pid", _MAIN_PID))
     run = running.run if "container" in running.identity else None
-    context = ReloadContext(directory, pid, ports, CALL_TIMEOUT_S, kind, run)
+    context = ReloadContext(directory, pid, ports, CALL_TIMEOUT_S, kind, run, host, inside)
     try:
         return await ask(adapter, running, log, clock, context)
     finally:
@@ -79,6 +82,8 @@ class IdentifiedProxy(ConfiguredProxy):
         super().__init__(setup)
         self._thing = thing
         self._identified: Identified | None = None
+        self._inside: Path | None = None
+        """The directory of the proxy as the proxy sees it; None: by the same path."""
 
     async def _identify(self) -> BackendState:
         """Take for the proxy whatever the thing is now; returns how that is."""
@@ -99,6 +104,8 @@ class IdentifiedProxy(ConfiguredProxy):
             self._clock,
             directory=self._directory,
             ports=self._topology.ports,
+            host=self._topology.proxy.host,
+            inside=self._inside,
             kind=kind,
         )
 

@@ -24,10 +24,18 @@ _NOT_RUN = 125
 
 
 def stand_in(
-    path: Path, *, engine: str, image: str, program: str, name: str, labels: Mapping[str, str]
+    path: Path,
+    *,
+    engine: str,
+    image: str,
+    program: str,
+    name: str,
+    labels: Mapping[str, str],
+    reads: Sequence[Path] = (),
 ) -> Path:
-    """Write the executable that runs ``program`` of an image, and return its path. Raises ``OSError``."""
+    """Write the executable that runs ``program`` of an image, and return its path. It sees the directories ``reads``. Raises ``OSError``."""
     what = {"engine": engine, "image": image, "program": program, "name": name, "labels": dict(labels)}
+    what["reads"] = [str(one) for one in reads]
     command = [sys.executable, "-P", "-m", "soak.lab.oneoff", json.dumps(what)]
     path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     path.chmod(0o700)
@@ -37,7 +45,8 @@ def stand_in(
 async def _run(what: Mapping[str, Any], arguments: Sequence[str]) -> int:
     engine = await Engine.connect(what["engine"])
     try:
-        spec = ContainerSpec(what["name"], what["image"], [what["program"], *arguments], what["labels"])
+        argv, reads = [what["program"], *arguments], tuple(map(Path, what["reads"]))
+        spec = ContainerSpec(what["name"], what["image"], argv, what["labels"], reads=reads)
         done = await engine.run(spec, timeout_s=_TIMEOUT_S)
     finally:
         engine.close()

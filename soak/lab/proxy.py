@@ -12,7 +12,8 @@ from pathlib import Path
 from chaos.target import Identity, TargetError
 from soak.lab.base import OnEvent
 from soak.lab.checking import Checked, run_check
-from soak.lab.companions import Companions, companions_of
+from soak.lab.companionprocesses import CompanionProcesses
+from soak.lab.companions import companions_of
 from soak.lab.configured import VALIDATE_TIMEOUT_S, ConfiguredProxy, ProxySetup, Setting
 from soak.lab.process import Child, start_child
 from soak.lab.receiving import Receiver
@@ -31,7 +32,7 @@ class LocalProxy(ConfiguredProxy):
         self._state = state
         self._on_event = on_event
         self._child: Child | None = None
-        self._companions = Companions(
+        self._companions = CompanionProcesses(
             setup.run,
             state,
             setup.clock,
@@ -69,7 +70,7 @@ class LocalProxy(ConfiguredProxy):
 
     def children(self) -> list[Child]:
         """Return the processes started, if any."""
-        return [*([] if self._child is None else [self._child]), *self._companions.children()]
+        return [*([] if self._child is None else [self._child]), *self._companions.members()]
 
     def trim_logs(self) -> int:
         """Keep the logs bounded; returns the bytes cut."""
@@ -79,7 +80,7 @@ class LocalProxy(ConfiguredProxy):
         """Return what the census of vitals looks at: the main process, its session, all descendants, and its companions."""
         identity: Identity = {} if self._child is None else self._child.identity
         roles = self._adapter.roles if isinstance(self._adapter, TellsProcesses) else None
-        more = self._companions.identities()
+        more = [one.identity for one in self._companions.members()]
         return Subject("proxy", identity, tree=True, role=self._adapter.role, roles=roles, more=more)
 
     async def proxy_identity(self) -> Identity:
@@ -97,14 +98,12 @@ class LocalProxy(ConfiguredProxy):
     def _companions_in(self, directory: Path, setting: Setting) -> Sequence[Companion]:
         return companions_of(self._adapter, self._binary, self._model(setting, directory, broken=False))
 
-    async def _check(self, command: Sequence[str]) -> Checked:
-        """Run the validator as a process of the run's."""
+    async def _check(self, command: Sequence[str], *, companion: str = "") -> Checked:
+        """Run a validator as a process of the run's."""
+        del companion  # it is on this host, too
         return await run_check(
             command, directory=self._run.lab, run_id=self._run.id, timeout_s=VALIDATE_TIMEOUT_S
         )
-
-    def _further_checks(self, setting: Setting) -> Sequence[Sequence[str]]:
-        return [one.check for one in self._companions_in(self._candidate, setting) if one.check]
 
     async def _reload(self, kind: ReloadKind | None = None) -> Said:
         """Ask for a reload, first the companions whose files have changed; returns what they and the proxy made of it."""

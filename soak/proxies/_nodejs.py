@@ -19,11 +19,13 @@ from typing import Any
 from soak.errors import LabError
 from soak.model import WorkerEnd
 from soak.proxies._asking import ask_version, find_binary
-from soak.proxies.base import CRASHES, ProcessRole, ProxyModel, output_of, route_names
+from soak.proxies.base import CRASHES, ContainerFacts, ProcessRole, ProxyModel, output_of, route_names
 
 SCRIPTS = Path(__file__).parent / "node"
 CONFIG = "config.json"
 EXTRA = "extra.js"
+_INSIDE = "/etc/soak/proxy"
+"""Where its files are in a container; the images of Node.js expect none."""
 _WORD = "soak: "
 _ENDED = re.compile(rf"^{_WORD}worker (\d+) ended: (\w+)", re.MULTILINE)
 
@@ -101,6 +103,12 @@ def _crashed(how: str) -> bool | None:
 def modules_home(packages: str) -> Path:
     """Return the directory in which ``.ci/node`` installs a set of packages (``node24``, ``node14``)."""
     return Path(sys.prefix) / "lib" / "soak-node" / packages / "node_modules"
+
+
+def container_of(name: str, packages: str, image: str) -> ContainerFacts:
+    """Return how a script of ours runs in an image of Node.js, with its modules from this host: they are not in any image."""
+    reads = (SCRIPTS, modules_home(packages))
+    return ContainerFacts(image, _INSIDE, "node", reads=reads, how_to_get=how_to_get_of(name))
 
 
 def find_node(name: str, packages: str, needed: Sequence[str], configured: str | None) -> Path:

@@ -160,6 +160,10 @@ class ReloadContext:
     """One of the adapter's ``reload_kinds``; None: the first of them."""
     run: RunInside | None = None
     """Runs a command where the proxy runs, when that is a container; None: the proxy runs on this host."""
+    host: str = "127.0.0.1"
+    """Where this host reaches ``ports``."""
+    inside: Path | None = None
+    """``directory`` as the proxy sees it, when it runs in a container; None: by the same path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ class SeenProcess:
     ppid: int
     argv: Sequence[str]
     started: float = 0.0
-    """Seconds since boot."""
+    """When it was started, in seconds since a moment that is the same for all."""
 
 
 def input_of(directory: Path) -> Path:
@@ -303,6 +307,12 @@ class ContainerFacts:
     """Where the image expects the configuration; the lab mounts its own there. Its parent is the working directory."""
     binary: str
     """The program in the image; the image's entrypoint is not used."""
+    companions: Mapping[str, str] = field(default_factory=dict)
+    """The image of each of its companions, by name, pinned: it runs in a container of its own, in the network of the proxy's."""
+    reads: Sequence[Path] = ()
+    """Directories of this host that the image lacks; the container sees them under the same path, and cannot write there."""
+    how_to_get: str = ""
+    """What puts ``reads`` there, for the error when one is missing."""
 
 
 @runtime_checkable

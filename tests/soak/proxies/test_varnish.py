@@ -122,6 +122,16 @@ def test_the_compiler_is_spared_only_where_there_are_many_routes(model):
     assert "'cc_command=%D -O0 -g0'" in ADAPTER.render(replace(model, routes=1000))["varnishd.sh"]
 
 
+def test_in_an_image_hitch_is_where_its_own_path_says(model):
+    """It is another image's, so nothing is looked for on this host, and the command line of varnishd listens where the host reaches it."""
+    (hitch,) = ADAPTER.companions(Path("varnishd"), replace(model, listen_host="0.0.0.0"))
+    assert "hitch" in hitch.command
+    assert "hitch" == hitch.check[0]
+    assert hitch.name in ADAPTER.container.companions
+    launcher = ADAPTER.render(replace(model, listen_host="0.0.0.0"))["varnishd.sh"]
+    assert f"-T 0.0.0.0:{model.ports['cli']}" in launcher
+
+
 def test_roles_are_told_by_kinship_and_by_age():
     """One master, the cache, the youngest workers of hitch; whoever is older is left over."""
     daemon = ["/usr/sbin/varnishd", "-F", "-j", "none"]
@@ -331,8 +341,8 @@ async def test_the_death_of_hitch_is_the_death_of_the_proxy(run: RunDir, started
     monkeypatch.setattr(
         lab._proxy._companions, "_on_event", lambda name, data: told.append((name, data["name"]))
     )
-    (identity,) = lab._proxy._companions.identities()
-    os.kill(identity["pid"], signal.SIGKILL)
+    (hitch,) = lab._proxy._companions.members()
+    os.kill(hitch.identity["pid"], signal.SIGKILL)
     async with asyncio.timeout(30):
         while not told:
             await asyncio.sleep(0.01)
