@@ -16,6 +16,14 @@ Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:%-]+$")]
 Port = Field(ge=1, le=65_535)
 
 
+class AttachedCompanionPlan(Frozen):
+    """What the proxy is not whole without, such as the hitch before Varnish, and that somebody else runs, too."""
+
+    pid_file: str | None = Field(
+        None, pattern="^/", description="Of a local process; without: the container with soak.role=companion."
+    )
+
+
 class AttachedProxyPlan(Frozen):
     """A proxy that somebody else runs. It was started with the configuration that ``soak render`` leaves in ``directory``."""
 
@@ -41,6 +49,10 @@ class AttachedProxyPlan(Frozen):
     )
     pid_file: str | None = Field(
         None, pattern="^/", description="Of a local process; without: the container with soak.role=proxy."
+    )
+    companions: dict[str, AttachedCompanionPlan] = Field(
+        default_factory=dict,
+        description="What it is not whole without, by name: {hitch: {pid_file: /run/hitch.pid}}.",
     )
 
     @model_validator(mode="after")
@@ -111,7 +123,9 @@ class AttachLabPlan(Frozen):
     @property
     def needs_engine(self) -> bool:
         """Whether any of them is a container."""
-        return self.proxy.pid_file is None or any(one.pid_file is None for one in self.backends)
+        files = [self.proxy.pid_file, *(one.pid_file for one in self.backends)]
+        files += [one.pid_file for one in self.proxy.companions.values()]
+        return None in files
 
     @model_validator(mode="after")
     def _check(self) -> AttachLabPlan:

@@ -5,7 +5,7 @@ Pure: takes a valid ``Plan``, yields sentences; ``soak.planrules`` asks it with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from soak.commandplan import CommandPlan, StopPlan
 from soak.errors import nearest
@@ -36,26 +36,20 @@ def broken_lab_rules(plan: Plan) -> Iterator[tuple[KeyPath, str]]:
             "run it in lab local, or in containers of your own (lab attach)"
         )
         yield _KIND, text
-    if plan.lab.docker is not None and isinstance(adapter, RunsInContainer):
-        yield from _companions(adapter, plan.lab.docker)
+    if plan.lab.docker is not None:
+        yield from _companions(
+            adapter, plan.lab.docker.companion_images, ("lab", "docker", "companion_images")
+        )
     if plan.lab.docker is not None and plan.proxy.command is not None:
         yield from _in_image(plan, plan.lab.docker, plan.proxy.command)
     if (where := plan.lab.attach) is not None:
         yield from _taken_over(adapter)
+        yield from _companions(adapter, where.proxy.companions, (*_ATTACHED, "companions"))
+        yield from _lacking(adapter, where)
         yield from _ports(adapter, where)
         yield from _pipe(plan, adapter, where)
         if (command := plan.proxy.command) is not None:
             yield from _of_command(command, contained=where.proxy.pid_file is None)
-
-
-def _companions(adapter: RunsInContainer, where: DockerLabPlan) -> Iterator[tuple[KeyPath, str]]:
-    """Yield each image of a companion that the proxy does not have."""
-    known = tuple(adapter.container.companions)
-    for name in where.companion_images:
-        if name not in known:
-            end = nearest(name, known) if known else "; it has none, remove companion_images"
-            text = f"lab.docker.companion_images: the proxy has no companion {name!r}{end}"
-            yield ("lab", "docker", "companion_images", name), text
 
 
 def _in_image(plan: Plan, where: DockerLabPlan, command: CommandPlan) -> Iterator[tuple[KeyPath, str]]:
@@ -88,12 +82,30 @@ def _taken_over(adapter: ProxyAdapter) -> Iterator[tuple[KeyPath, str]]:
             "use lab local"
         )
         yield _KIND, text
-    if isinstance(adapter, HasCompanions):
+
+
+def _companions(adapter: ProxyAdapter, given: Collection[str], at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Yield each name that is none of the proxy's companions."""
+    known = _names(adapter)
+    for name in given:
+        if name not in known:
+            end = nearest(name, known) if known else f"; it has none, remove {at[-1]}"
+            yield (*at, name), f"{'.'.join(map(str, at))}: {adapter.name} has no companion {name!r}{end}"
+
+
+def _lacking(adapter: ProxyAdapter, where: AttachLabPlan) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the companions without which the proxy is not whole and of which nobody said where they run."""
+    if lacking := sorted({*_names(adapter)} - {*where.proxy.companions}):
         text = (
-            f"proxy.kind: {adapter.name} is several processes that are started and told of a new certificate one by one, "
-            "and lab attach knows one; use lab local"
+            f"lab.attach.proxy.companions: {adapter.name} is not whole without {', '.join(lacking)}; say where that runs: "
+            f"{{{lacking[0]}: {{pid_file: /run/{lacking[0]}.pid}}}}, or {{{lacking[0]}: {{}}}} for the container with the labels "
+            f"soak.role=companion and soak.name={lacking[0]}"
         )
-        yield _KIND, text
+        yield (*_ATTACHED, "companions"), text
+
+
+def _names(adapter: ProxyAdapter) -> tuple[str, ...]:
+    return tuple(adapter.companion_names) if isinstance(adapter, HasCompanions) else ()
 
 
 def _ports(adapter: ProxyAdapter, where: AttachLabPlan) -> Iterator[tuple[KeyPath, str]]:

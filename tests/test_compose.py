@@ -13,14 +13,19 @@ import pytest
 import yaml
 
 from soak.lab.attachedcontainer import NAME_LABEL, ROLE_LABEL, RUN_LABEL
-from soak.planfile import load_plan
+from soak.lab.attachedfiles import first_model, program_of
+from soak.planfile import Overrides, load_plan
 from soak.proxies.catalog import adapters
+from soak.proxies.varnish import ADAPTER as VARNISH
 
 ROOT = Path(__file__).parents[1]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-PROXIES = sorted(name for name, service in SERVICES.items() if "profiles" in service)
+PROXIES = sorted(
+    name for name, service in SERVICES.items() if service.get("labels", {}).get("soak.role") == "proxy"
+)
 BACKENDS = ["b1", "b2", "b3"]
 PLAN = load_plan(ROOT / "compose" / "soak.yaml")
+OF_VARNISH = load_plan(ROOT / "compose" / "varnish.yaml", overrides=Overrides(proxy="varnish"))
 
 
 def config(require: Callable[[str], str], file: str = "compose.yaml", **environment: str) -> dict[str, Any]:
@@ -59,7 +64,7 @@ def test_nginx_is_the_default_and_images_are_variables(require: Callable[[str], 
     assert ["mine:2", "mine:3"] == [services[name]["image"] for name in ("nginx", "prometheus")]
     pinned = {name: service["image"] for name, service in SERVICES.items()}
     assert [] == [
-        n for n, image in pinned.items() if not re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[\w./-]+:[\w.]+\}", image)
+        n for n, image in pinned.items() if not re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[\w./-]+:[\w.-]+\}", image)
     ]
 
 
@@ -73,7 +78,7 @@ def test_a_proxy_is_started_as_soak_render_says(proxy: str):
     """The same command in the same directory, from the official image of the adapter's version."""
     adapter = adapters()[proxy]
     service = SERVICES[proxy]
-    expected = " ".join(adapter.start_command(Path(adapter.name), Path("/soak/proxy")))
+    expected = " ".join(adapter.start_command(program_of(adapter, None), Path("/soak/proxy")))
     entrypoint = service["entrypoint"]
     if entrypoint[0] == "sh":
         expected = f"exec {expected} >>/soak/proxy.out 2>&1"
@@ -82,6 +87,26 @@ def test_a_proxy_is_started_as_soak_render_says(proxy: str):
     assert "/soak" == service["working_dir"]
     facts: Any = adapter
     assert service["image"].partition(":-")[2].rstrip("}") == facts.container.image
+
+
+def test_what_stands_beside_varnish_is_started_as_soak_render_says():
+    """In the network of its proxy, as one that the plan of Varnish knows; for the rest that plan is the same."""
+    where = OF_VARNISH.lab.attach
+    assert where is not None
+    (hitch,) = VARNISH.companions(Path("varnishd"), first_model(OF_VARNISH, where))
+    service = SERVICES["hitch"]
+    limit, *words = hitch.command[2].split("; exec ")[0], "hitch", *hitch.command[4:]
+    assert f"{limit}; exec {' '.join(words)} >>/soak/proxy-hitch.out 2>&1" == re.sub(
+        r"^ulimit -n \d+", limit, service["entrypoint"][-1]
+    )
+    assert "service:varnish" == service["network_mode"]
+    assert {RUN_LABEL: where.run, ROLE_LABEL: "companion", NAME_LABEL: "hitch"} == service["labels"]
+    assert VARNISH.container.companions["hitch"] == service["image"].partition(":-")[2].rstrip("}")
+    assert (2, "1g") == (service["cpu_quota"] / service["cpu_period"], service["mem_limit"])
+    assert {"hitch"} == set(where.proxy.companions)
+    plain = {**OF_VARNISH.model_dump(mode="json"), "proxy": PLAN.model_dump(mode="json")["proxy"]}
+    plain["lab"]["attach"]["proxy"] |= {"ports": {}, "companions": {}}
+    assert PLAN.model_dump(mode="json") == plain
 
 
 def test_the_plan_is_that_of_the_services():
@@ -126,7 +151,11 @@ def test_the_proxy_has_the_limits_of_the_job():
 def test_files_that_are_mounted_exist(file: str):
     """Every file that a service mounts from here is here, and there is no top-level name (old Compose refuses it)."""
     compose = yaml.safe_load((ROOT / file).read_text())
-    mounts = [m.split(":")[0] for service in compose["services"].values() for m in service.get("volumes", [])]
+    mounts = [
+        re.sub(r"\$\{\w+:-(.*?)\}", r"\1", m).split(":")[0]
+        for service in compose["services"].values()
+        for m in service.get("volumes", [])
+    ]
     ours = [(ROOT / file).parent / m for m in mounts if m.startswith(".")]
 
     assert "name" not in compose

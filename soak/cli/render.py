@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from soak.cli.group import SoakCommand
 from soak.cli.options import plan_options
 from soak.errors import EXIT_PASS
 from soak.plan import Plan
+from soak.proxies.companion import companion_output_of
 
 if TYPE_CHECKING:
     from soak.lab.rendering import Rendered
@@ -40,6 +42,10 @@ def render(*, load: Callable[[], Plan], force: bool, as_json: bool) -> int:
     return EXIT_PASS
 
 
+def _to(output: Path) -> str:
+    return f" >>{shlex.quote(str(output))} 2>&1"
+
+
 def _facts(rendered: Rendered) -> dict[str, object]:
     return {
         "directory": str(rendered.directory),
@@ -48,16 +54,25 @@ def _facts(rendered: Rendered) -> dict[str, object]:
         "working_directory": str(rendered.directory.parent),
         "output": None if rendered.output is None else str(rendered.output),
         "origins": [list(origin) for origin in rendered.origins],
+        "companions": {
+            name: {"command": list(command), "output": str(companion_output_of(rendered.directory, name))}
+            for name, command in rendered.companions.items()
+        },
     }
 
 
 def _words(rendered: Rendered) -> str:
-    output = "" if rendered.output is None else f" >>{shlex.quote(str(rendered.output))} 2>&1"
+    output = "" if rendered.output is None else _to(rendered.output)
+    beside = {
+        name: f"  {shlex.join(command)}{_to(companion_output_of(rendered.directory, name))}"
+        for name, command in rendered.companions.items()
+    }
     return "\n".join(
         [
             f"rendered {', '.join(rendered.files)} into {rendered.directory}",
             f"start the proxy in {rendered.directory.parent} with",
             f"  {shlex.join(rendered.proxy)}{output}",
+            *(line for name, command in beside.items() for line in (f"and {name} beside it with", command)),
             "and the origins, if they do not run yet, with",
             *(f"  {shlex.join(origin)}" for origin in rendered.origins),
         ]

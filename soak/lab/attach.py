@@ -19,8 +19,10 @@ from soak.errors import LabError
 from soak.lab.assembled import AssembledLab, there
 from soak.lab.attached import Thing
 from soak.lab.attachedbackends import AttachedBackends
+from soak.lab.attachedcompanions import beside_of
 from soak.lab.attachedcontainer import AttachedContainer
 from soak.lab.attachedfaults import AttachedFaults
+from soak.lab.attachedfiles import program_of
 from soak.lab.attachedprocess import AttachedProcess
 from soak.lab.attachedproxy import AttachedProxy, give_back
 from soak.lab.attachedtls import origin_tls_of
@@ -29,6 +31,7 @@ from soak.lab.attachstate import Borrowed, originals_of, write_borrowed
 from soak.lab.base import OnEvent
 from soak.lab.counted import Counted
 from soak.lab.equipment import counted_at
+from soak.lab.together import together
 from soak.lab.topology import Topology
 from soak.model import Vital
 from soak.plan import Plan
@@ -84,6 +87,7 @@ class AttachLab(AttachedFaults, AssembledLab):
                 adapter=self._adapter,
                 clock=self._clock,
                 where=self._where.proxy,
+                beside=beside_of(self._plan, self._attachments.companions, self._known),
             )
         except (OSError, TargetError) as error:
             return Evidence(ok=False, detail={"error": str(error)}, reason=str(error))
@@ -93,9 +97,11 @@ class AttachLab(AttachedFaults, AssembledLab):
     async def vitals(self, at_s: float) -> list[Vital]:
         """Look at the proxy with all its processes, and at each origin. ``at_s`` is stamped on the result."""
         attachments = self._attached
-        looks = [attachments.proxy.vital(at_s, self._adapter)]
+        whole = [attachments.proxy, *attachments.companions.values()]
+        looks = [thing.vital(at_s, self._adapter) for thing in whole]
         looks += [thing.vital(at_s, None) for thing in attachments.backends.values()]
-        return list(await asyncio.gather(*looks))
+        seen = await asyncio.gather(*looks)
+        return [together(seen[: len(whole)]), *seen[len(whole) :]]
 
     async def origin_stats(self, name: str) -> Mapping[str, Any]:
         """Return what an origin counted since the lab started. Raises ``TargetError`` when the origins share no file."""
@@ -149,7 +155,11 @@ class AttachLab(AttachedFaults, AssembledLab):
             tls=origin_tls_of(self._where.proxy),
         )
         self._started_proxy = AttachedProxy(
-            self._setup(binary, authority), self._where.proxy, thing=found.proxy, originals=self._originals
+            self._setup(binary, authority),
+            self._where.proxy,
+            thing=found.proxy,
+            originals=self._originals,
+            beside=found.companions,
         )
         await self._started_proxy.start()
         if self._counted is not None:
@@ -162,8 +172,8 @@ class AttachLab(AttachedFaults, AssembledLab):
             binary = proxy.binary() if configured is None else self._adapter.find_binary(configured)
             return binary, binary
         assert isinstance(proxy, AttachedContainer)
-        program = configured or self._adapter.name
-        return Path(program), proxy.stand_in(self._run.lab / "proxy-binary", program)
+        program = program_of(self._adapter, configured)
+        return program, proxy.stand_in(self._run.lab / "proxy-binary", str(program))
 
     async def _tend(self) -> None:
         """Notice when somebody replaces the proxy: then reloads reach it no more, and the record says since when."""

@@ -23,6 +23,7 @@ class Role(StrEnum):
 
     PROXY = "proxy"
     BACKEND = "backend"
+    COMPANION = "companion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,10 @@ class Seen:
 
 
 class Thing(Protocol):
-    """One proxy or backend of somebody else's. All methods raise ``TargetError`` for what cannot be done, and say how to mend it."""
+    """One proxy, backend or companion of somebody else's. All methods raise ``TargetError`` for what cannot be done, and say how to mend it."""
 
     name: str
-    """``proxy``, ``b1``, ..."""
+    """``proxy``, ``b1``, ``proxy-hitch``, ..."""
 
     async def look(self) -> Seen:
         """Look at it now."""

@@ -30,7 +30,7 @@ _GRACE_S = 5
 def labels_of(run: str, role: Role, name: str) -> Mapping[str, str]:
     """Return the labels that tell one container from all others."""
     found = {RUN_LABEL: run, ROLE_LABEL: role.value}
-    return found | {NAME_LABEL: name} if role is Role.BACKEND else found
+    return found if role is Role.PROXY else found | {NAME_LABEL: name}
 
 
 class AttachedContainer:

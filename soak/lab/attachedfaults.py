@@ -37,24 +37,37 @@ class AttachedFaults:
         await containerfaults.reconnect(thing.engine, await self._same(thing, identity), networks)
 
     async def proxy_limits(self) -> Mapping[str, Any]:
-        """Return what the proxy may use."""
+        """Return what the proxy may use, and for the way back what its companions may."""
         thing = self._proxy_container()
-        return await containerfaults.limits_of(thing.engine, await thing.container())
+        limits = await containerfaults.limits_of(thing.engine, await thing.container())
+        beside = {}
+        for name, one in self._companions().items():
+            container = await one.container()
+            beside[name] = {"container": container, **await containerfaults.limits_of(one.engine, container)}
+        return {**limits, "companions": beside} if beside else limits
 
     async def proxy_tighten(self, identity: Identity, *, cpus: float, memory_bytes: int) -> None:
-        """Let the proxy use less."""
+        """Let the proxy and its companions use less."""
         engine = self._proxy_container().engine
         await containerfaults.tighten(engine, "the proxy", identity, cpus, memory_bytes)
+        for name, one in self._companions().items():
+            now = (await one.look()).identity
+            await containerfaults.tighten(one.engine, name, now, cpus, memory_bytes)
 
     async def proxy_loosen(self, identity: Identity, limits: Mapping[str, Any]) -> None:
-        """Give it back exactly what it had."""
+        """Give them back exactly what they had."""
         thing = self._proxy_container()
+        beside = self._companions()
         await containerfaults.loosen(thing.engine, await self._same(thing, identity), limits)
+        for name, before in limits.get("companions", {}).items():
+            await containerfaults.loosen(beside[name].engine, await self._same(beside[name], before), before)
 
     async def proxy_held_back_s(self) -> float | None:
-        """Return how long its threads were held back by a limit of CPU, added up since its start."""
-        thing = self._proxy_container()
-        return await containerfaults.held_back_s(thing.engine, await thing.container())
+        """Return how long threads were held back by a limit of CPU, added up since the start of each container."""
+        things = (self._proxy_container(), *self._companions().values())
+        held = [await containerfaults.held_back_s(one.engine, await one.container()) for one in things]
+        seen = [seconds for seconds in held if seconds is not None]
+        return sum(seen) if len(seen) == len(held) else None
 
     def _backend(self, name: str) -> AttachedContainer:
         if name not in self._attached.backends:
@@ -63,6 +76,11 @@ class AttachedFaults:
 
     def _proxy_container(self) -> AttachedContainer:
         return _container(self._attached.proxy, "held back")
+
+    def _companions(self) -> Mapping[str, AttachedContainer]:
+        """Return those that are containers: a process beside a container cannot be held back."""
+        things = self._attached.companions.items()
+        return {name: one for name, one in things if isinstance(one, AttachedContainer)}
 
     @staticmethod
     async def _same(thing: AttachedContainer, identity: Identity) -> str:

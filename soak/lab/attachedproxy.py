@@ -14,31 +14,43 @@ from typing import Any
 
 from certs.install import write_atomically
 from chaos.model import Evidence
-from chaos.target import BackendState, Identity
+from chaos.target import BackendState, Identity, TargetError
 from soak.clock import Clock
 from soak.errors import LabError
 from soak.lab.attached import Thing, changed
+from soak.lab.attachedcompanions import AttachedCompanions, Beside
+from soak.lab.attachedfiles import RENDERED_GENERATION, pair_of
 from soak.lab.attachedtls import origin_tls_of, trust_both
 from soak.lab.checking import Checked
+from soak.lab.companions import companions_of
 from soak.lab.configured import VALIDATE_TIMEOUT_S, ProxySetup, Setting
 from soak.lab.errorlog import ErrorLog
-from soak.lab.identified import Identified, IdentifiedProxy, ask_for_reload
+from soak.lab.identified import Identified, ask_for_reload
+from soak.lab.identifiedproxy import IdentifiedProxy
 from soak.lab.originals import Originals
 from soak.lab.process import tail
 from soak.labplan import AttachedProxyPlan
 from soak.proxies.base import ProxyAdapter, ProxyModel, ReadsAtStart, ReloadKind, reload_kinds_of
-
-RENDERED_GENERATION = 0
-"""What 'soak render' gives the proxy to start with."""
+from soak.proxies.companion import Companion
 
 
 class AttachedProxy(IdentifiedProxy):
     """The proxy of somebody else."""
 
     def __init__(
-        self, setup: ProxySetup, where: AttachedProxyPlan, *, thing: Thing, originals: Originals
+        self,
+        setup: ProxySetup,
+        where: AttachedProxyPlan,
+        *,
+        thing: Thing,
+        originals: Originals,
+        beside: Mapping[str, Thing],
     ) -> None:
-        super().__init__(setup, thing)
+        """``beside`` are its companions, by the name of the part."""
+        companions = AttachedCompanions(
+            Path(where.directory), setup.clock, beside, host=where.host, start_timeout_s=setup.start_timeout_s
+        )
+        super().__init__(setup, thing, companions)
         run, adapter = setup.run, setup.adapter
         if reload_kinds_of(adapter)[:1] != (ReloadKind.FULL,):
             # It is taken over by a reload of its usual kind, so what only a full one may change is as it was rendered first.
@@ -68,6 +80,9 @@ class AttachedProxy(IdentifiedProxy):
             await asyncio.to_thread(
                 trust_both, self._authority.ca_pem, origin_tls_of(self._where), self.ca_file
             )
+        beside = self._companions_in(self._directory, self._current)
+        for first in (True, False):
+            await self._beside.start(beside, first=first)
         await self._require_valid()
         files = await asyncio.to_thread(
             self._adapter.render, self._model(self._current, self._directory, broken=False)
@@ -96,14 +111,17 @@ class AttachedProxy(IdentifiedProxy):
         await self._until_it_serves()
 
     async def look(self) -> bool:
-        """Look whether the proxy is still the one that was attached to."""
-        return await self._running().look()
+        """Look whether the proxy, with its companions, is still the one that was attached to."""
+        return not await self._has_ended()
 
     async def proxy_identity(self) -> Identity:
         """Return who was attached to. Raises ``IdentityChangedError`` when that is another one now."""
         attached = self._running()
         if not await attached.look():
             raise changed("the proxy", attached.identity, (await self._thing.look()).identity)
+        await self._beside.look()
+        if ended := self._beside.ended():
+            raise TargetError(f"the proxy is not whole any more: {ended}")
         return attached.identity
 
     # inside: where this proxy differs from others
@@ -127,8 +145,14 @@ class AttachedProxy(IdentifiedProxy):
         write_atomically(self._run.certs / "site.pem", setting.pair.chain_pem, mode=0o644)
 
     async def _check(self, command: Sequence[str], *, companion: str = "") -> Checked:
-        del companion  # a proxy that has some is not attached to
+        if companion:
+            return await self._beside.check(companion, command, timeout_s=VALIDATE_TIMEOUT_S)
         return await self._thing.run(command, timeout_s=VALIDATE_TIMEOUT_S)
+
+    def _companions_in(self, directory: Path, setting: Setting) -> Sequence[Companion]:
+        # In a container its own PATH knows where they are, for their image is another one.
+        binary = self._binary if self._where.pid_file else Path(self._binary.name)
+        return companions_of(self._adapter, binary, self._model(setting, directory, broken=False))
 
     async def _given_up(self, why: str) -> str:
         return (
@@ -137,16 +161,12 @@ class AttachedProxy(IdentifiedProxy):
         )
 
     def _end_words(self) -> str:
+        if ended := self._beside.ended():
+            return ended
         said = tail(self.log.path)
         return f"it is not the one any more that soak attached to; its log says:\n{said}" if said else (
             "it is not the one any more that soak attached to"
         )  # fmt: skip
-
-
-def pair_of(where: AttachedProxyPlan) -> tuple[Path, Path, Path]:
-    """Return where its certificate, its key, and both together are."""
-    directory = Path(where.directory)
-    return directory / "site.pem", directory / "site.key", directory / "site.bundle.pem"
 
 
 async def give_back(
@@ -157,6 +177,7 @@ async def give_back(
     adapter: ProxyAdapter,
     clock: Clock,
     where: AttachedProxyPlan,
+    beside: Sequence[Beside] = (),
 ) -> Evidence:
     """Put back what lay in the proxy's directory, and have it read that. Idempotent; ``ok``: it is as it was before the run."""
     if not originals.kept:
@@ -165,6 +186,13 @@ async def give_back(
         return Evidence(ok=False, detail={"failed": failed}, reason="; ".join(failed))
     directory = Path(where.directory)
     log = ErrorLog(adapter.error_log(directory))
+    for one in beside:
+        if (heard := await one.tell(clock)).verdict == "refused":
+            return Evidence(
+                ok=False,
+                detail={"files": "put back", **heard.detail},
+                reason=f"its own files are back, but {one.wanted.name} refuses to read them: {heard.refusals[-1]}",
+            )
     said = await ask_for_reload(
         adapter, Identified(thing, identity), log, clock, directory=directory, ports=where.ports
     )

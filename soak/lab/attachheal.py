@@ -12,6 +12,7 @@ from chaos.model import Evidence
 from chaos.target import Backends, Identity, Target, TargetError
 from soak.clock import Clock, SystemClock
 from soak.lab.attachedbackends import AttachedBackends
+from soak.lab.attachedcompanions import beside_of
 from soak.lab.attachedfaults import AttachedFaults
 from soak.lab.attachedproxy import give_back
 from soak.lab.attachedtls import origin_tls_of
@@ -35,6 +36,7 @@ class AttachTarget(AttachedFaults, HasBackends):
         self._originals = originals
         self._clock = clock
         self._proxy_was = borrowed.known[PROXY]
+        self._beside = beside_of(borrowed.plan, attachments.companions, borrowed.known)
         self._backends = AttachedBackends(
             attachments.backends,
             attachments.topology.backends,
@@ -85,6 +87,7 @@ class AttachTarget(AttachedFaults, HasBackends):
             adapter=self._adapter,
             clock=self._clock,
             where=self._attachments.plan.proxy,
+            beside=self._beside,
         )
 
     @staticmethod

@@ -14,6 +14,7 @@ from soak.lab.attachedcontainer import AttachedContainer, labels_of
 from soak.lab.attachedprocess import AttachedProcess
 from soak.lab.attachedtls import origin_tls_of, tls_missing
 from soak.lab.backends import answers
+from soak.lab.companions import part_of
 from soak.lab.engine import Engine
 from soak.lab.topology import ProxyAddress, Topology, backend_names
 from soak.labplan import AttachLabPlan
@@ -32,6 +33,8 @@ class Attachments:
     topology: Topology
     proxy: Thing
     backends: Mapping[str, Thing]
+    companions: Mapping[str, Thing]
+    """What stands beside the proxy, by the name of the part."""
     engine: Engine | None
 
     def close(self) -> None:
@@ -61,10 +64,13 @@ async def attachments_of(
     engine = await Engine.connect() if plan.needs_engine else None
     seen = known or {}
 
-    def thing(name: str, role: Role, pid_file: str | None, start: tuple[str, ...] = ()) -> Thing:
+    def thing(
+        name: str, role: Role, pid_file: str | None, start: tuple[str, ...] = (), label: str = ""
+    ) -> Thing:
         if pid_file is None:
             assert engine is not None
-            return AttachedContainer(name, labels_of(plan.run, role, name), engine, known=seen.get(name))
+            labels = labels_of(plan.run, role, label or name)
+            return AttachedContainer(name, labels, engine, known=seen.get(name))
         return AttachedProcess(
             name,
             Path(pid_file),
@@ -83,6 +89,10 @@ async def attachments_of(
         {
             name: thing(name, Role.BACKEND, one.pid_file, one.start)
             for name, one in zip(names, plan.backends, strict=True)
+        },
+        {
+            part_of(name): thing(part_of(name), Role.COMPANION, one.pid_file, label=name)
+            for name, one in plan.proxy.companions.items()
         },
         engine,
     )
@@ -114,7 +124,8 @@ async def _look(attachments: Attachments) -> tuple[dict[str, Identity], list[str
     missing: list[str] = []
     addresses = {address.name: address for address in attachments.topology.backends}
     tls = origin_tls_of(attachments.plan.proxy)
-    for name, thing in {PROXY: attachments.proxy, **attachments.backends}.items():
+    things = {PROXY: attachments.proxy, **attachments.companions, **attachments.backends}
+    for name, thing in things.items():
         try:
             seen = await thing.look()
         except TargetError as error:
@@ -138,13 +149,21 @@ async def _look(attachments: Attachments) -> tuple[dict[str, Identity], list[str
 
 def _how(plan: AttachLabPlan, name: str) -> str:
     """Say what would make it found."""
+    beside = {part_of(one): one for one in plan.proxy.companions}
+    label = name
     if name == PROXY:
-        pid_file, where = plan.proxy.pid_file, "lab.attach.proxy.pid_file"
+        role, pid_file, where = Role.PROXY, plan.proxy.pid_file, "lab.attach.proxy.pid_file"
+    elif name in beside:
+        role, label = Role.COMPANION, beside[name]
+        pid_file, where = (
+            plan.proxy.companions[label].pid_file,
+            f"lab.attach.proxy.companions.{label}.pid_file",
+        )
     else:
         index = int(name[1:]) - 1
+        role = Role.BACKEND
         pid_file, where = plan.backends[index].pid_file, f"lab.attach.backends[{index}].pid_file"
     if pid_file is not None:
         return f"the pid file {pid_file} names no living process that is older than itself; start it, or set {where}"
-    role = Role.PROXY if name == PROXY else Role.BACKEND
-    labels = " ".join(f"--label {key}={value}" for key, value in labels_of(plan.run, role, name).items())
+    labels = " ".join(f"--label {key}={value}" for key, value in labels_of(plan.run, role, label).items())
     return f"no running container carries its labels; start it with {labels}, or set {where}"

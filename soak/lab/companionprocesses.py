@@ -30,7 +30,8 @@ class CompanionProcesses(Companions[Child]):
         on_event: Callable[[str, Mapping[str, Any]], None],
         start_timeout_s: float,
     ) -> None:
-        super().__init__(run, clock, host=host, start_timeout_s=start_timeout_s)
+        super().__init__(run.lab / "proxy", clock, host=host, start_timeout_s=start_timeout_s)
+        self._run = run
         self._state = state
         self._on_event = on_event
 

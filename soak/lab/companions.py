@@ -20,9 +20,8 @@ from soak.lab.errorlog import ErrorLog
 from soak.lab.reloading import Running, Said, by_signal
 from soak.proxies.base import ProxyAdapter, ProxyModel
 from soak.proxies.companion import Companion, HasCompanions, companion_output_of
-from soak.rundir import RunDir
 
-_SAY_TIMEOUT_S = 2.0
+SAY_TIMEOUT_S = 2.0
 """How long one may take to say what it made of its files; traffic judges, so silence is no refusal."""
 _CONNECT_TIMEOUT_S = 1.0
 _POLL_S = 0.02
@@ -66,9 +65,9 @@ class _Started(Generic[M]):
 class Companions(ABC, Generic[M]):
     """The companions of one running proxy."""
 
-    def __init__(self, run: RunDir, clock: Clock, *, host: str, start_timeout_s: float) -> None:
-        """``host`` is where this host reaches their ports."""
-        self._run = run
+    def __init__(self, directory: Path, clock: Clock, *, host: str, start_timeout_s: float) -> None:
+        """``directory`` is the proxy's, as this host sees it; ``host`` is where this host reaches their ports."""
+        self._directory = directory
         self._clock = clock
         self._host = host
         self._start_timeout_s = start_timeout_s
@@ -120,7 +119,7 @@ class Companions(ABC, Generic[M]):
             now = await asyncio.to_thread(_digest, one.wanted.reads)
             if not one.wanted.reads or (now == one.read and not everyone):
                 continue
-            said = await by_signal(one.wanted, one.member, one.log, self._clock, _SAY_TIMEOUT_S)
+            said = await by_signal(one.wanted, one.member, one.log, self._clock, SAY_TIMEOUT_S)
             told[one.wanted.name] = said
             if said.verdict in ("refused", "gone"):
                 break
@@ -135,7 +134,7 @@ class Companions(ABC, Generic[M]):
         """Take note that this one listens: from now on its end is news."""
 
     async def _start(self, wanted: Companion) -> None:
-        log = companion_output_of(self._run.lab / "proxy", wanted.name)
+        log = companion_output_of(self._directory, wanted.name)
         read = await asyncio.to_thread(_digest, wanted.reads)
         member = await self._launch(wanted, log)
         self._started.append(_Started(wanted, member, ErrorLog(log), read))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -23,50 +22,23 @@ from soak.proxies.base import ProcessRole, ProxyAdapter, SeenProcess, TellsProce
 
 
 async def look_at_container(
-    engine: Engine,
-    container: str,
-    name: str,
-    at_s: float,
-    adapter: ProxyAdapter | None = None,
-    *,
-    more: Sequence[str] = (),
+    engine: Engine, container: str, name: str, at_s: float, adapter: ProxyAdapter | None = None
 ) -> Vital:
-    """Look at one container now, and at ``more`` that count with it; all zeroes when one does not run or the engine is away.
-
-    ``adapter`` tells a proxy's processes.
-    """
-    looks: list[_Look] = []
+    """Look at one container now; all zeroes when it does not run or the engine is away. ``adapter`` tells a proxy's processes."""
     try:
-        for one in (container, *more):
-            if (look := await _look_at(engine, one)) is None:
-                return nothing(at_s, name)
-            looks.append(look)
+        seen = await engine.inspect(container)
+        if not seen.alive:
+            return nothing(at_s, name)
+        counters = await engine.counters(seen)
+        processes, files = await asyncio.to_thread(_seen_from_here, counters.pids)
+        if not processes:
+            processes = list(await engine.top(seen.id))
     except (
         EngineError
     ):  # it ended meanwhile, or the engine is away: faults and events say so, a look does not fail
         return nothing(at_s, name)
-    return _vital(looks, adapter, subject=name, at_s=at_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What was seen of one container."""
-
-    container: Container
-    counters: Counters
-    processes: Sequence[SeenProcess]
-    files: int | None
-
-
-async def _look_at(engine: Engine, container: str) -> _Look | None:
-    seen = await engine.inspect(container)
-    if not seen.alive:
-        return None
-    counters = await engine.counters(seen)
-    processes, files = await asyncio.to_thread(_seen_from_here, counters.pids)
-    if not processes:
-        processes = list(await engine.top(seen.id))
-    return _Look(seen, counters, processes, files)
+    roles = _roles(processes, adapter)
+    return _vital(seen, counters, files, roles, subject=name, at_s=at_s)
 
 
 def nothing(at_s: float, name: str) -> Vital:
@@ -81,8 +53,8 @@ def _seen_from_here(pids: Sequence[int]) -> tuple[list[SeenProcess], int | None]
     for pid in pids:
         try:
             process = psutil.Process(pid)
-            seen = SeenProcess(pid, process.ppid(), tuple(process.cmdline()), process.create_time())
-            processes.append(seen)
+            argv, started = tuple(process.cmdline()), process.create_time()
+            processes.append(SeenProcess(pid, process.ppid(), argv, started))
         except psutil.Error:
             continue
         try:
@@ -94,22 +66,22 @@ def _seen_from_here(pids: Sequence[int]) -> tuple[list[SeenProcess], int | None]
     return processes, files
 
 
-def _vital(looks: Sequence[_Look], adapter: ProxyAdapter | None, *, subject: str, at_s: float) -> Vital:
-    roles = _roles([process for look in looks for process in look.processes], adapter)
-    files = [look.files for look in looks]
+def _vital(
+    seen: Container, counters: Counters, files: int | None, roles: Counter[str], *, subject: str, at_s: float
+) -> Vital:
     detail: dict[str, Any] = {
-        "container": looks[0].container.id[:12],
+        "container": seen.id[:12],
         "roles": dict(roles),
-        "oom_kills": sum(look.counters.oom_kills for look in looks),
+        "oom_kills": counters.oom_kills,
     }
-    if None in files:
+    if files is None:
         detail["fds"] = "not readable"
     return Vital(
         at_s=at_s,
         subject=subject,
-        rss_bytes=sum(look.counters.rss_bytes for look in looks),
-        cpu_s=sum(look.counters.cpu_s for look in looks),
-        fds=0 if None in files else sum(filter(None, files)),
+        rss_bytes=counters.rss_bytes,
+        cpu_s=counters.cpu_s,
+        fds=files or 0,
         processes=roles.total(),
         old_processes=roles[ProcessRole.OLD_WORKER.value],
         detail=detail,

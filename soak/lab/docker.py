@@ -31,6 +31,7 @@ from soak.lab.dockerwatch import PROXY, DockerWatch
 from soak.lab.engine import Engine
 from soak.lab.equipment import equipped
 from soak.lab.oneoff import stand_in
+from soak.lab.together import together
 from soak.lab.topology import LOOPBACK, Topology
 from soak.labplan import DockerLabPlan
 from soak.model import Vital
@@ -100,13 +101,14 @@ class DockerLab(AssembledLab):
 
     async def vitals(self, at_s: float) -> list[Vital]:
         """Look at the proxy's container and at each origin's. ``at_s`` is stamped on the result."""
-        more = tuple(self._proxy.companions().values())
-        looks = [look_at_container(self._door, self._proxy.container, PROXY, at_s, self._adapter, more=more)]
+        whole = [self._proxy.container, *self._proxy.companions().values()]
+        looks = [look_at_container(self._door, one, PROXY, at_s, self._adapter) for one in whole]
         looks += [
             look_at_container(self._door, container, name, at_s)
             for name, container in self._backends.containers().items()
         ]
-        vitals = list(await asyncio.gather(*looks))
+        seen = await asyncio.gather(*looks)
+        vitals = [together(seen[: len(whole)]), *seen[len(whole) :]]
         if self._watch is not None:
             for vital in vitals:
                 self._watch.count_oom_kills(vital.subject, int(vital.detail.get("oom_kills", 0)))

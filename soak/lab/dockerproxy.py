@@ -27,10 +27,9 @@ from soak.lab.containers import ContainerSpec
 from soak.lab.dockerorigins import OwnContainer
 from soak.lab.engine import Engine
 from soak.lab.enginewords import EngineError
-from soak.lab.identified import IdentifiedProxy
+from soak.lab.identifiedproxy import IdentifiedProxy
 from soak.lab.process import tail
-from soak.lab.reloading import Said
-from soak.proxies.base import ContainerFacts, NamesMainProcess, ProxyAdapter, ProxyModel, ReloadKind
+from soak.proxies.base import ContainerFacts, NamesMainProcess, ProxyAdapter, ProxyModel
 from soak.proxies.companion import Companion
 
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - inside its own network; the engine publishes it on loopback
@@ -106,9 +105,6 @@ class DockerProxy(IdentifiedProxy):
             reads=tuple(facts.reads),
         )
         self._container = ProxyContainer(whole, engine, setup.adapter)
-        super().__init__(setup, self._container)
-        self._inside = inside
-        self._engine = engine
         self._companions = CompanionContainers(
             setup.run,
             setup.clock,
@@ -118,6 +114,9 @@ class DockerProxy(IdentifiedProxy):
             host=setup.topology.proxy.host,
             start_timeout_s=setup.start_timeout_s,
         )
+        super().__init__(setup, self._container, self._companions)
+        self._inside = inside
+        self._engine = engine
         self._candidate = self._directory / "candidate"
         self._shown = self.certificate
         """Where the record looks for the certificate that is in place."""
@@ -158,7 +157,7 @@ class DockerProxy(IdentifiedProxy):
         """Let it, and each companion, use less."""
         await tighten(self._engine, "the proxy", identity, cpus, memory_bytes)
         for one in self._companions.members():
-            await tighten(self._engine, one.own.name, one.identity, cpus, memory_bytes)
+            await tighten(self._engine, one.thing.name, one.identity, cpus, memory_bytes)
 
     async def proxy_loosen(self, identity: Identity, limits: Mapping[str, Any]) -> None:
         """Give it back what it had, whatever became of its process, and each companion the same."""
@@ -167,11 +166,10 @@ class DockerProxy(IdentifiedProxy):
 
     async def proxy_held_back_s(self) -> float | None:
         """Return how long it and its companions were held back, one after the other."""
-        held = [
-            await held_back_s(self._engine, container)
-            for container in (self.container, *self.companions().values())
-        ]
-        return sum(seconds for seconds in held if seconds is not None) if None not in held[:1] else None
+        containers = (self.container, *self.companions().values())
+        held = [await held_back_s(self._engine, container) for container in containers]
+        seen = [seconds for seconds in held if seconds is not None]
+        return sum(seen) if len(seen) == len(held) else None
 
     @property
     def container(self) -> str:
@@ -232,19 +230,6 @@ class DockerProxy(IdentifiedProxy):
         except EngineError as error:
             return Checked(None, str(error))
         return Checked(done.code, done.output)
-
-    async def _reload(self, kind: ReloadKind | None = None) -> Said:
-        await self._companions.look()
-        ask = super()._reload
-        return await self._companions.reload(lambda: ask(kind), everyone=kind is ReloadKind.FULL)
-
-    async def _take_back(self) -> None:
-        await super()._take_back()
-        await self._companions.refresh()
-
-    async def _has_ended(self) -> bool:
-        await self._companions.look()
-        return await super()._has_ended() or bool(self._companions.ended())
 
     async def _given_up(self, why: str) -> str:
         return f"{self._adapter.name} did not come up: {why}: {await self._last_words()}"

@@ -1,4 +1,4 @@
-"""A proxy that is known by its identity alone: a container, or a process of somebody else. No child of ours, so nobody tells when it ends.
+"""What is known by its identity alone: a container, or a process of somebody else. No child of ours, so nobody tells when it ends.
 
 It is asked for a reload only while it is the same one as before: what was started anew in its place is another one.
 """
@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
 
-from chaos.target import BackendState, Identity, IdentityChangedError, TargetError
+from chaos.target import BackendState, Identity, IdentityChangedError
 from soak.clock import Clock
 from soak.lab.attached import Thing
-from soak.lab.configured import ConfiguredProxy, ProxySetup
 from soak.lab.errorlog import ErrorLog
 from soak.lab.reloading import CALL_TIMEOUT_S, Said, ask
 from soak.lab.topology import LOOPBACK
@@ -73,41 +72,3 @@ async def ask_for_reload(
         return await ask(adapter, running, log, clock, context)
     finally:
         await running.look()
-
-
-class IdentifiedProxy(ConfiguredProxy):
-    """The proxy behind a thing that a lab made or found."""
-
-    def __init__(self, setup: ProxySetup, thing: Thing) -> None:
-        super().__init__(setup)
-        self._thing = thing
-        self._identified: Identified | None = None
-        self._inside: Path | None = None
-        """The directory of the proxy as the proxy sees it; None: by the same path."""
-
-    async def _identify(self) -> BackendState:
-        """Take for the proxy whatever the thing is now; returns how that is."""
-        seen = await self._thing.look()
-        self._identified = Identified(self._thing, seen.identity)
-        return seen.state
-
-    def _running(self) -> Identified:
-        if self._identified is None:
-            raise TargetError("the proxy is not there yet")
-        return self._identified
-
-    async def _reload(self, kind: ReloadKind | None = None) -> Said:
-        return await ask_for_reload(
-            self._adapter,
-            self._running(),
-            self.log,
-            self._clock,
-            directory=self._directory,
-            ports=self._topology.ports,
-            host=self._topology.proxy.host,
-            inside=self._inside,
-            kind=kind,
-        )
-
-    async def _has_ended(self) -> bool:
-        return not await self._running().look()

@@ -14,14 +14,15 @@ from pathlib import Path
 from certs.authority import Authority
 from certs.install import install_pair, write_atomically
 from soak.errors import PlanError
-from soak.lab.attachedproxy import RENDERED_GENERATION, pair_of
+from soak.lab.attachedfiles import first_model, pair_of, program_of
 from soak.lab.attachedtls import certify, origin_tls_of
-from soak.lab.attachments import topology_of
+from soak.lab.companions import companions_of
 from soak.lab.shared import Shared, create
 from soak.labplan import AttachLabPlan
 from soak.plan import Plan
 from soak.proxies.base import SERVER_NAME, ProxyModel, output_of
 from soak.proxies.catalog import adapter_of
+from soak.proxies.companion import companion_output_of
 
 _MARK = ".rendered-by-soak"
 _CA = "ca.pem"
@@ -40,6 +41,8 @@ class Rendered:
     """The file that must get the proxy's output; None: it has a log of its own."""
     origins: Sequence[Sequence[str]]
     """The command of each origin."""
+    companions: Mapping[str, Sequence[str]]
+    """The command of what the proxy is not whole without, by name, in the same directory; its output goes to ``companion_output_of``."""
 
 
 def render_first(plan: Plan, *, force: bool = False) -> Rendered:
@@ -50,7 +53,7 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
             f"the lab of this plan is {plan.lab.kind}, whose proxy is started by soak itself; 'soak render' is for kind attach"
         )
     known = adapter_of(plan.proxy)
-    model = _model(plan, where)
+    model = first_model(plan, where)
     files = known.render(model)
     try:
         _write(model, files, force=force)
@@ -63,12 +66,15 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
         has_output = known.error_log(model.directory) == output
         if has_output:
             output.touch()
+        binary = program_of(known, plan.proxy.binary)
+        beside = companions_of(known, binary, model)
+        for one in beside:
+            companion_output_of(model.directory, one.name).touch()
     except OSError as error:
         raise PlanError(
             f"{error.filename or where.proxy.directory} cannot be written: {error.strerror or error}; "
             "run soak as a user who may, or set another lab.attach.proxy.directory"
         ) from error
-    binary = Path(plan.proxy.binary or known.name)
     return Rendered(
         model.directory,
         (
@@ -80,28 +86,7 @@ def render_first(plan: Plan, *, force: bool = False) -> Rendered:
         tuple(known.start_command(binary, model.directory)),
         output if has_output else None,
         tuple(_origin(where, number) for number in range(len(where.backends))),
-    )
-
-
-def _model(plan: Plan, where: AttachLabPlan) -> ProxyModel:
-    proxy, topology = where.proxy, topology_of(where)
-    certificate, key, bundle = pair_of(proxy)
-    return ProxyModel(
-        generation=RENDERED_GENERATION,
-        full_generation=RENDERED_GENERATION,
-        listen_host=proxy.listen or proxy.host,
-        http_port=proxy.http_port,
-        https_port=proxy.https_port,
-        server_name=SERVER_NAME,
-        certificate=certificate,
-        key=key,
-        bundle=bundle,
-        backends=topology.backends,
-        workers=plan.proxy.workers,
-        directory=Path(proxy.directory),
-        extra=plan.proxy.extra,
-        ports=topology.ports,
-        tcp_port=topology.proxy.tcp_port,
+        {one.name: tuple(one.command) for one in beside},
     )
 
 

@@ -57,6 +57,9 @@ class HasCompanions(Protocol):
     ``roles`` or ``role`` then tell the processes of all of them; the one master is that of the proxy itself.
     """
 
+    companion_names: Sequence[str]
+    """What they are called, whatever the configuration."""
+
     def companions(self, binary: Path, model: ProxyModel) -> Sequence[Companion]:
         """Return the others in the order of their start. They read what ``render`` put into ``model.directory``."""
         ...

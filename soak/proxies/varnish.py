@@ -102,6 +102,7 @@ class VarnishAdapter:
     container = ContainerFacts(
         "varnish:7.7.3", "/etc/varnish", "varnishd", companions={_HITCH: "hitch:1.8.0-1"}
     )
+    companion_names = (_HITCH,)
     extra_ports = ("cli", "proxy")
     limits: Mapping[str, str] = {
         "cert_rotate": "by hitch, which stands before it: it has no TLS of its own",

@@ -55,8 +55,8 @@ def problems(plan: Plan) -> list[str]:
         (
             {"kind": "varnish"},
             (
-                "proxy.kind: varnish is several processes that are started and told of a new certificate one by one, "
-                "and lab attach knows one; use lab local"
+                "lab.attach.proxy.companions: varnish is not whole without hitch; say where that runs: {hitch: {pid_file: "
+                "/run/hitch.pid}}, or {hitch: {}} for the container with the labels soak.role=companion and soak.name=hitch"
             ),
         ),
     ],
@@ -65,6 +65,24 @@ def test_what_an_attached_container_would_never_see_is_refused(proxy: dict[str, 
     """One sentence each."""
     ports = {"ports": {"cli": 1, "proxy": 2}} if proxy["kind"] == "varnish" else {}
     assert [says] == problems(attached(proxy, {**CONTAINER, **ports}))
+
+
+def test_an_attached_varnish_says_where_its_hitch_runs():
+    """By label or by pid file; a name that it does not have is refused, and so is one of a proxy that has none."""
+    ports = {"ports": {"cli": 1, "proxy": 2}}
+
+    def said(kind: str, companions: Any) -> list[str]:
+        more = ports if kind == "varnish" else {}
+        return problems(attached({"kind": kind}, {**CONTAINER, **more, "companions": companions}))
+
+    assert [] == said("varnish", {"hitch": {}})
+    assert [] == said("varnish", {"hitch": {"pid_file": "/run/hitch.pid"}})
+    assert [
+        "lab.attach.proxy.companions: nginx has no companion 'hitch'; it has none, remove companions"
+    ] == said("nginx", {"hitch": {}})
+    first, second = said("varnish", {"hich": {}})
+    assert first == "lab.attach.proxy.companions: varnish has no companion 'hich'; did you mean 'hitch'?"
+    assert "is not whole without hitch" in second
 
 
 def test_a_reload_command_is_for_containers_too():
@@ -138,11 +156,11 @@ def test_only_a_companion_that_the_proxy_has_gets_an_image():
         return problems(Plan.model_validate({"proxy": {"kind": proxy}, "lab": lab}))
 
     assert [] == said("varnish", "hitch")
-    assert ["lab.docker.companion_images: the proxy has no companion 'hich'; did you mean 'hitch'?"] == said(
+    assert ["lab.docker.companion_images: varnish has no companion 'hich'; did you mean 'hitch'?"] == said(
         "varnish", "hich"
     )
     assert [
-        "lab.docker.companion_images: the proxy has no companion 'hitch'; it has none, remove companion_images"
+        "lab.docker.companion_images: nginx has no companion 'hitch'; it has none, remove companion_images"
     ] == said("nginx", "hitch")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -15,6 +16,7 @@ from soak.lab.containers import ContainerSpec
 from soak.lab.engine import Engine
 from soak.lab.rendering import render_first
 from soak.plan import Plan
+from soak.proxies.companion import companion_output_of
 from tests.engine.fixtures import Images
 
 RUN = "attach-test"
@@ -30,7 +32,7 @@ class Fleet:
         self.network = ""
         self.plan = Plan()
 
-    async def start(self, images: Images) -> None:
+    async def start(self, images: Images, kind: str) -> None:
         made = await self.engine.create_network("soak-attach-test", {"soak.test": RUN})
         self.network = made.id
         base = made.subnet.rpartition(".")[0]
@@ -42,18 +44,28 @@ class Fleet:
                 "http_port": 8080,
                 "https_port": 8443,
                 "listen": "0.0.0.0",
+                **(
+                    {"ports": {"cli": 6082, "proxy": 8444}, "companions": {"hitch": {}}}
+                    if kind == "varnish"
+                    else {}
+                ),
             },
             "backends": [{"host": f"{base}.1{number}", "port": 8000} for number in (1, 2)],
         }
         lab = {"kind": "attach", "start_timeout": 10, "attach": attach}
-        self.plan = Plan.model_validate({"lab": lab, "proxy": {"kind": "nginx", "workers": 1}})
+        self.plan = Plan.model_validate({"lab": lab, "proxy": {"kind": kind, "workers": 1}})
         rendered = await asyncio.to_thread(render_first, self.plan)
         for number in (1, 2):
             name = f"b{number}"
             command = ["python3", "-m", "soak.lab.origin", "--name", name, "--host", "0.0.0.0"]
             argv = [*command, "--port", "8000", "--stay"]
             await self._run(name, Role.BACKEND, images.origin(), argv, f"{base}.1{number}")
-        await self._run("proxy", Role.PROXY, images.proxy("nginx"), rendered.proxy, f"{base}.10")
+        output = rendered.output
+        start = rendered.proxy if output is None else _into(rendered.proxy, output)
+        await self._run("proxy", Role.PROXY, images.proxy(kind), start, f"{base}.10")
+        for name, words in rendered.companions.items():
+            beside = _into(words, companion_output_of(self.home / "proxy", name))
+            await self._run(name, Role.COMPANION, images.proxy(name), beside, "")
 
     async def _run(self, name: str, role: Role, image: str, argv: Sequence[str], address: str) -> None:
         spec = ContainerSpec(
@@ -61,30 +73,35 @@ class Fleet:
             image,
             argv,
             labels_of(RUN, role, name),
-            network=self.network,
-            address=address,
+            network=self.network if address else None,
+            address=address or None,
+            joins="" if address else self.ids["proxy"],
             binds={self.home: str(self.home)},
             directory=str(self.home),
-            cpus=2 if role is Role.PROXY else 0,
-            memory_bytes=1 << 30 if role is Role.PROXY else 0,
+            cpus=0 if role is Role.BACKEND else 2,
+            memory_bytes=0 if role is Role.BACKEND else 1 << 30,
         )
         self.ids[name] = await self.engine.create(spec)
         await self.engine.start(self.ids[name])
 
     async def end(self) -> None:
-        for container in self.ids.values():
+        for container in reversed(self.ids.values()):
             await self.engine.remove(container)
         if self.network:
             await self.engine.remove_network(self.network)
         shutil.rmtree(self.home, ignore_errors=True)
 
 
+def _into(command: Sequence[str], output: Path) -> list[str]:
+    return ["/bin/sh", "-c", f"exec {shlex.join(command)} >>{shlex.quote(str(output))} 2>&1"]
+
+
 @asynccontextmanager
-async def fleet_at(engine: Engine, images: Images) -> AsyncIterator[Fleet]:
+async def fleet_at(engine: Engine, images: Images, kind: str = "nginx") -> AsyncIterator[Fleet]:
     """A running fleet, removed whatever a test did to it."""
     theirs = Fleet(engine, Path(tempfile.mkdtemp(prefix="soak-fleet-")))
     try:
-        await theirs.start(images)
+        await theirs.start(images, kind)
         yield theirs
     finally:
         await theirs.end()

@@ -16,6 +16,7 @@ from soak.lab.rendering import Rendered, render_first
 from soak.lab.topology import free_ports
 from soak.plan import Plan
 from soak.proxies.catalog import adapter
+from soak.proxies.companion import companion_output_of
 
 START_S = 30.0
 
@@ -29,6 +30,10 @@ class Strangers:
         self.home = home
         http, https, tcp, *ports = free_ports(3 + 2 * backends)
         ports, tls = ports[:backends], ports[backends:] if pipe else []
+        varnish = {
+            "ports": dict(zip(("cli", "proxy"), free_ports(2), strict=True)),
+            "companions": {"hitch": {"pid_file": str(home / "hitch.pid")}},
+        }
         self.lab: dict[str, Any] = {
             "kind": "attach",
             "start_timeout": 10,
@@ -39,6 +44,7 @@ class Strangers:
                     "https_port": https,
                     "pid_file": str(_pid_file(home, kind)),
                     **({"tcp_port": tcp} if pipe else {}),
+                    **(varnish if kind == "varnish" else {}),
                 },
                 "backends": [
                     {
@@ -54,7 +60,10 @@ class Strangers:
             },
         }
         self.kind = kind
-        self.plan = Plan.model_validate({"lab": self.lab, "proxy": {"kind": kind}})
+        proxy = {"kind": kind} | (
+            {"binary": str(adapter(kind).find_binary(None))} if kind == "varnish" else {}
+        )
+        self.plan = Plan.model_validate({"lab": self.lab, "proxy": proxy})
         self._started: list[subprocess.Popen[bytes]] = []
 
     def _origin(self, number: int, port: int, *, shared: bool, tls: list[int]) -> list[str]:
@@ -77,9 +86,13 @@ class Strangers:
     def start(self) -> None:
         """Render, then start them and wait for their pid files."""
         rendered = self.render()
-        self._proxy = [str(adapter(self.kind).find_binary(None)), *rendered.proxy[1:]]
+        program = str(adapter(self.kind).find_binary(None))
+        self._proxy = [program, *rendered.proxy[1:]] if self.kind != "varnish" else list(rendered.proxy)
         self._output = rendered.output
         self._spawn_proxy()
+        for name, command in rendered.companions.items():
+            self.spawn(command, companion_output_of(self.directory, name))
+            self.pid_file(name).write_text(f"{self._started[-1].pid}\n")
         assert self.plan.lab.attach is not None
         for one in self.plan.lab.attach.backends:
             self.spawn(one.start)
@@ -129,7 +142,7 @@ class Strangers:
 
     def files(self) -> dict[str, bytes]:
         """Return what soak may change: configuration and certificates, by name."""
-        names = ("nginx.conf", "site.pem", "site.key", "site.bundle.pem")
+        names = ("nginx.conf", "main.vcl", "hitch.conf", "site.pem", "site.key", "site.bundle.pem")
         return {
             name: (self.directory / name).read_bytes() for name in names if (self.directory / name).exists()
         }

@@ -51,6 +51,35 @@ async def state_of(lab: AttachLab, name: str) -> BackendState:
     return (await lab.backend_status(name)).state
 
 
+async def test_a_varnish_with_its_hitch_is_taken_over_and_given_back(
+    run: RunDir, engine: Engine, images: Images, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
+):
+    """Two containers, one proxy: both are told, counted, held back and given their files back."""
+    monkeypatch.setenv("DOCKER_HOST", dockerd.host)
+    async with fleet_at(engine, images, "varnish") as fleet:
+        before = (fleet.home / "proxy" / "site.bundle.pem").read_bytes()
+        lab = await attached(run, fleet, [])
+        try:
+            assert (await lab.apply_generation(2)).ok
+            assert (await lab.apply_broken_config()).ok
+            rotated = await lab.install_certificate(3)
+            assert "accepted" == rotated["reload"]["answer"]["hitch"]["said"]
+            [proxy, *_] = await lab.vitals(1.0)
+            assert proxy.processes >= 4
+            identity, limits = await lab.proxy_identity(), await lab.proxy_limits()
+            await lab.proxy_tighten(identity, cpus=0.5, memory_bytes=0)
+            tight = [(await engine.inspect(fleet.ids[name])).limits.cpus for name in ("proxy", "hitch")]
+            assert [0.5, 0.5] == tight
+            await lab.proxy_loosen(identity, limits)
+            assert limits == await lab.proxy_limits()
+            assert (await lab.proxy_held_back_s()) is not None
+        finally:
+            given_back = await lab.stop()
+        assert given_back.ok, given_back.reason
+        assert before == (fleet.home / "proxy" / "site.bundle.pem").read_bytes()
+        assert "0" == (await fetch(lab, "/bytes/1")).headers["x-soak-generation"]
+
+
 async def test_a_fleet_is_taken_over_broken_healed_and_given_back(
     run: RunDir, fleet: Fleet, events: list[tuple[str, Mapping[str, Any]]]
 ):

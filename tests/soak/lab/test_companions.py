@@ -102,7 +102,7 @@ async def test_what_the_proxy_refuses_is_taken_back_from_them_too(bench: Bench):
 
 async def test_silence_is_no_refusal(bench: Bench, monkeypatch):
     """One that never says what it made of its file is told once; traffic judges."""
-    monkeypatch.setattr("soak.lab.companions._SAY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("soak.lab.companions.SAY_TIMEOUT_S", 0.05)
     await bench.companions.start([bench.wanted(accepted="", refused="")], first=False)
     bench.file.write_text("two")
 

@@ -24,22 +24,6 @@ TOP = (
 )
 
 
-class TwoEngine:
-    """An engine with a proxy and what stands beside it."""
-
-    def __init__(self, beside: Container) -> None:
-        self.has = {"c": ALIVE, "d": beside}
-
-    async def inspect(self, container: str) -> Container:
-        return self.has[container]
-
-    async def counters(self, container: Container) -> Counters:
-        return Counters(1.5, 4096, 2, 0.5)
-
-    async def top(self, container: str) -> tuple[SeenProcess, ...]:
-        return TOP[:1] if container == ALIVE.id else TOP[1:]
-
-
 class FakeEngine:
     """An engine with one container."""
 
@@ -95,16 +79,6 @@ async def test_roles_that_need_all_processes_are_asked_of_the_adapter():
     """As HAProxy's, whose processes look alike."""
     vital = await look(FakeEngine(ALIVE), adapter=adapter("haproxy"))
     assert {"other": 3} == vital.detail["roles"]
-
-
-async def test_what_stands_beside_a_proxy_counts_with_it():
-    """One subject, with the roles of all; a part that has ended makes it nothing, for it is not whole."""
-    beside = replace(ALIVE, id="d" * 64)
-    vital = await look(TwoEngine(beside), adapter=adapter("nginx"), more=["d"])
-    assert (8192, 3.0, 3, 4) == (vital.rss_bytes, vital.cpu_s, vital.processes, vital.detail["oom_kills"])
-    assert {"master": 1, "worker": 1, "old_worker": 1} == vital.detail["roles"]
-    assert ALIVE.id[:12] == vital.detail["container"]
-    assert 0 == (await look(TwoEngine(replace(beside, state="exited")), more=["d"])).processes
 
 
 @pytest.mark.parametrize("seen", [None, replace(ALIVE, state="exited")])

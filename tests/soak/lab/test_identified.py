@@ -8,21 +8,14 @@ from signal import SIGHUP
 
 import pytest
 
-from certs.authority import Authority
-from chaos.target import BackendState, TargetError
+from chaos.target import TargetError
 from soak.clock import SystemClock
-from soak.lab.attachedproxy import AttachedProxy
 from soak.lab.checking import Checked
-from soak.lab.configured import ProxySetup
 from soak.lab.errorlog import ErrorLog
 from soak.lab.identified import Identified, ask_for_reload
-from soak.lab.originals import Originals
-from soak.lab.topology import choose_topology
-from soak.labplan import AttachedProxyPlan
 from soak.planfile import load_plan
 from soak.proxies.catalog import adapter, adapter_of
 from soak.proxyplan import ProxyPlan
-from soak.rundir import RunDir
 
 from .test_attachedproxy import ME, FakeThing
 
@@ -85,25 +78,3 @@ async def test_the_reload_command_of_a_container_is_run_inside(
     )
     assert (verdict, [["/gateway", "reload", "1"]]) == (said.verdict, ran)
     assert (["no such upstream"] if status != 0 else []) == list(said.refusals)
-
-
-async def test_nobody_is_asked_before_it_is_known_who_it_is(run: RunDir, tmp_path: Path):
-    """Then whatever the thing is, is the proxy."""
-    where = AttachedProxyPlan(directory=str(tmp_path), http_port=1, https_port=2)
-    setup = ProxySetup(
-        run,
-        ProxyPlan(),
-        choose_topology(1),
-        SystemClock(),
-        adapter("nginx"),
-        Path("nginx"),
-        Authority.create(run.certs),
-        1.0,
-    )
-    thing = FakeThing(tmp_path / "error.log", TAKEN)
-    proxy = AttachedProxy(setup, where, thing=thing, originals=Originals(tmp_path / "originals"))  # type: ignore[arg-type]  # same
-    with pytest.raises(TargetError, match="the proxy is not there yet"):
-        await proxy.restore_proxy()
-    assert BackendState.RUNNING is await proxy._identify()
-    assert (await proxy.restore_proxy()).ok
-    assert ME == await proxy.proxy_identity()
