@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -17,7 +17,8 @@ from soak.lab.cgroup import Counters
 from soak.lab.containers import Container
 from soak.lab.engine import Engine
 from soak.lab.enginewords import EngineError
-from soak.model import Vital
+from soak.lab.process import row_of
+from soak.model import Member, Vital
 from soak.proxies.base import ProcessRole, ProxyAdapter, SeenProcess, TellsProcesses
 
 
@@ -37,8 +38,7 @@ async def look_at_container(
         EngineError
     ):  # it ended meanwhile, or the engine is away: faults and events say so, a look does not fail
         return nothing(at_s, name)
-    roles = _roles(processes, adapter)
-    return _vital(seen, counters, files, roles, subject=name, at_s=at_s)
+    return _vital(seen, counters, files, _members(processes, adapter), subject=name, at_s=at_s)
 
 
 def nothing(at_s: float, name: str) -> Vital:
@@ -53,7 +53,8 @@ def _seen_from_here(pids: Sequence[int]) -> tuple[list[SeenProcess], int | None]
     for pid in pids:
         try:
             process = psutil.Process(pid)
-            argv, started = tuple(process.cmdline()), process.create_time()
+            row = row_of(pid)
+            argv, started = tuple(process.cmdline()), row.started if row else 0.0
             processes.append(SeenProcess(pid, process.ppid(), argv, started))
         except psutil.Error:
             continue
@@ -67,8 +68,15 @@ def _seen_from_here(pids: Sequence[int]) -> tuple[list[SeenProcess], int | None]
 
 
 def _vital(
-    seen: Container, counters: Counters, files: int | None, roles: Counter[str], *, subject: str, at_s: float
+    seen: Container,
+    counters: Counters,
+    files: int | None,
+    members: Sequence[Member],
+    *,
+    subject: str,
+    at_s: float,
 ) -> Vital:
+    roles = Counter(member.role for member in members)
     detail: dict[str, Any] = {
         "container": seen.id[:12],
         "roles": dict(roles),
@@ -85,13 +93,15 @@ def _vital(
         processes=roles.total(),
         old_processes=roles[ProcessRole.OLD_WORKER.value],
         detail=detail,
+        members=[member for member in members if member.started],
     )
 
 
-def _roles(processes: Sequence[SeenProcess], adapter: ProxyAdapter | None) -> Counter[str]:
-    if adapter is None:
-        return Counter({ProcessRole.OTHER.value: len(processes)})
+def _members(processes: Sequence[SeenProcess], adapter: ProxyAdapter | None) -> list[Member]:
+    """Return each process with its role. Where the engine named it, nobody knows its start: 0."""
+    told: Mapping[int, ProcessRole] = {}
     if isinstance(adapter, TellsProcesses):
         told = adapter.roles(processes)
-        return Counter(told.get(one.pid, ProcessRole.OTHER).value for one in processes)
-    return Counter(adapter.role(" ".join(one.argv)).value for one in processes)
+    elif adapter is not None:
+        told = {one.pid: adapter.role(" ".join(one.argv)) for one in processes}
+    return [Member(one.pid, one.started, told.get(one.pid, ProcessRole.OTHER).value) for one in processes]

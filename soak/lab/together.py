@@ -28,6 +28,7 @@ def together(parts: Sequence[Vital]) -> Vital:
         processes=sum(part.processes for part in parts),
         old_processes=sum(part.old_processes for part in parts),
         detail=_details(parts),
+        members=[member for part in parts for member in part.members],
     )
 
 

@@ -185,7 +185,7 @@ class SeenProcess:
     ppid: int
     argv: Sequence[str]
     started: float = 0.0
-    """When it was started, in seconds since a moment that is the same for all."""
+    """Seconds since boot; 0: nobody knows."""
 
 
 def input_of(directory: Path) -> Path:

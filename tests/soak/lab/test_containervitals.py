@@ -13,6 +13,7 @@ from soak.lab.cgroup import Counters
 from soak.lab.containers import Container
 from soak.lab.containervitals import look_at_container
 from soak.lab.enginewords import ContainerGoneError
+from soak.lab.process import row_of
 from soak.proxies.base import SeenProcess
 from soak.proxies.catalog import adapter
 
@@ -54,6 +55,7 @@ async def test_processes_come_from_the_engine_where_they_cannot_be_seen():
     assert (3, 1, 0) == (vital.processes, vital.old_processes, vital.fds)
     assert {"master": 1, "worker": 1, "old_worker": 1} == vital.detail["roles"]
     assert 2 == vital.detail["oom_kills"]
+    assert [] == list(vital.members)  # nobody knows when they were started
 
 
 async def test_processes_that_can_be_seen_are_read_from_here():
@@ -61,6 +63,8 @@ async def test_processes_that_can_be_seen_are_read_from_here():
     vital = await look(FakeEngine(ALIVE, pids=(os.getpid(), 2**22 + 1)))
     assert 1 == vital.processes
     assert vital.fds > 0
+    (me,) = vital.members
+    assert (os.getpid(), row_of(os.getpid()).started, "other") == (me.pid, me.started, me.role)  # type: ignore[union-attr] # it lives
     assert {"other": 1} == vital.detail["roles"]
 
 

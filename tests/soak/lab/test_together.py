@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from soak.lab.together import together
-from soak.model import Vital
+from soak.model import Member, Vital
 
 VARNISHD = Vital(
     3.0, "proxy", 4096, 1.5, 7, 2, 0, {"container": "c", "roles": {"master": 1, "worker": 1}, "oom_kills": 2}
@@ -29,7 +29,9 @@ def test_one_part_is_itself():
 
 def test_all_of_it_is_the_sum():
     """Under the first one's name."""
-    whole = together([VARNISHD, HITCH])
+    one, other = Member(7, 1.0, "master"), Member(8, 1.0, "worker")
+    whole = together([replace(VARNISHD, members=[one]), replace(HITCH, members=[other])])
+    assert [one, other] == list(whole.members)
     assert (3.0, "proxy", 5120, 2.0, 10, 5, 1) == (
         whole.at_s,
         whole.subject,
