@@ -20,8 +20,8 @@ from soak.load.outcome import Stage
 from soak.model import Outcome
 
 if TYPE_CHECKING:
+    from soak.load.http1lane import Http1Lane
     from soak.load.known import KnownAnswer
-    from soak.load.lane import Http1Lane
 
 MAX_HEAD_BYTES = 64 * 1024
 """An answer whose header block is larger is a protocol error (nginx and HAProxy send at most 32 KiB)."""

@@ -1,33 +1,29 @@
 """One traffic class at work: its pacer, its expectations, its rows. How a request travels is said by a subclass.
 
-``Lane`` books the slot and the end of each request, whatever the protocol; ``dispatch`` puts it on its way.
-``Http1Lane`` is the common case: a pool of idle connections, newest first, a new one when none is idle. Owned by one
-``Engine``; touches no files and no clock but the monotonic one.
+``Lane`` books the slot and the end of each request, whatever the protocol; ``dispatch`` puts it on its way. The common case is
+``soak.load.http1lane``. Owned by one ``Engine``; touches no files and no clock but the monotonic one.
 """
 
 from __future__ import annotations
 
-import platform
 import ssl
 import zlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from soak.load import dial, libssl
+from soak.load import dial
 from soak.load import outcome as classify
 from soak.load.flight import Flight
 from soak.load.fold import Row
-from soak.load.http1 import Http1Connection
-from soak.load.known import KnownAnswers
-from soak.load.outcome import Stage
-from soak.load.pacer import Pacer, PoissonPacer, UniformPacer, connections_before, skip_to
-from soak.load.sessions import Sessions
+from soak.load.pacer import Pacer, PoissonPacer, UniformPacer, skip_to
 from soak.load.traffic import ClassSpec, LoadSlice, pattern
 from soak.measure.histogram import UNIT_SHIFT, bucket_of
 from soak.model import FailedRequest, Outcome
 
 if TYPE_CHECKING:
     from soak.load.engine import Engine
+    from soak.load.http1 import Http1Connection
+    from soak.load.sessions import Sessions
 
 _UNBOUNDED = 1 << 40
 
@@ -325,84 +321,3 @@ class Lane(ABC):
 
     def close_idle(self) -> None:  # noqa: B027 -- a lane without idle connections has nothing to do
         """Close every connection that carries nothing: the slice is at its end."""
-
-
-class Http1Lane(Lane):
-    """HTTP/1.1: one request at a time on each connection."""
-
-    connection_type: type[Http1Connection] = Http1Connection
-
-    def __init__(
-        self, engine: Engine, spec: ClassSpec, load: LoadSlice, number: int, context: ssl.SSLContext | None
-    ) -> None:
-        super().__init__(engine, spec, load, number, context)
-        self.idle: list[Http1Connection] = []
-        alike = (
-            self.connection_type is Http1Connection
-            and type(self).compose is Lane.compose
-            and type(self).judge is Lane.judge
-        )
-        self.known = KnownAnswers() if self.keep and alike else None
-        """Good answers that need no parsing any more; None where one request expects another answer than the next."""
-        if spec.connection == "resume":
-            self.sessions = Sessions()
-            if libssl.LEAKS:
-                engine.note("load.sessions_leak", traffic=spec.name, python=platform.python_version())
-        if spec.spread_sources:
-            self.sources = dial.Sources(load.worker, load.workers)
-
-    def dispatch(self, request_id: bytes, due: int, now: int) -> None:
-        """Send on the connection that idles for the shortest time; on a new one if there is none."""
-        engine = self.engine
-        idle = self.idle
-        while idle:
-            connection = idle.pop()
-            if connection.stage is Stage.IDLE:
-                if now >= connection.expires_ns:
-                    connection.close()
-                    continue
-                connection.assign(request_id, due, now, self.row.scope)
-                engine.busy.add(connection)
-                if connection.requests:
-                    engine.reused += 1
-                connection.write_request(now)
-                return
-        connection = self.connection_type(self, engine.next_connection())
-        connection.assign(request_id, due, now, self.row.scope)
-        engine.busy.add(connection)
-        dial.start(self, connection)
-
-    def warm_up(self) -> None:
-        """Open connections where slots follow each other faster than connections can be made.
-
-        Otherwise the first slots would each dial, fall behind by that, and so make the next ones dial too.
-        """
-        if not self.keep:
-            return
-        for _ in range(min(connections_before(self.spec.rate / self.workers), self.engine.max_in_flight)):
-            dial.start(self, self.connection_type(self, self.engine.next_connection()))
-
-    @property
-    def idle_connections(self) -> int:
-        """Connections in the pool."""
-        return len(self.idle)
-
-    def tidy(self, now: int) -> None:
-        """Drop closed connections from the idle list; close those that idle too long or are too old."""
-        if self.known is not None:
-            self.known.rest()
-        kept: list[Http1Connection] = []
-        for connection in self.idle:
-            if connection.stage is not Stage.IDLE:
-                continue
-            if now >= connection.expires_ns or now - connection.idle_since >= self.idle_timeout_ns:
-                connection.close()
-            else:
-                kept.append(connection)
-        self.idle[:] = kept
-
-    def close_idle(self) -> None:
-        """Close every idle connection."""
-        for connection in self.idle:
-            connection.close()
-        self.idle.clear()

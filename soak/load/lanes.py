@@ -6,7 +6,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 from soak.load.h2lane import H2Lane
-from soak.load.lane import Http1Lane, Lane
+from soak.load.http1lane import Http1Lane
+from soak.load.lane import Lane
 from soak.load.sockets import WebSocketLane
 from soak.load.traffic import ClassSpec, LoadSlice
 from soak.load.varied import CacheLane, RoutesLane

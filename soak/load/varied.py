@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from soak.load import outcome as classify
 from soak.load.flight import Flight
 from soak.load.http1 import Http1Connection
-from soak.load.lane import Http1Lane
+from soak.load.http1lane import Http1Lane
 from soak.load.traffic import ClassSpec, LoadSlice, cache_body
 from soak.model import Outcome
 

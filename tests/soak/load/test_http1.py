@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from soak.load.http1 import MAX_HEAD_BYTES, Http1Connection
-from soak.load.lane import Http1Lane, Lane
+from soak.load.http1lane import Http1Lane
+from soak.load.lane import Lane
 from soak.load.outcome import Stage
 from soak.model import Outcome
 from tests.soak.load.rig import BODY, answer

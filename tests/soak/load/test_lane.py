@@ -8,7 +8,8 @@ import pytest
 
 from soak.load.engine import Engine
 from soak.load.http1 import Http1Connection
-from soak.load.lane import Http1Lane, Lane
+from soak.load.http1lane import Http1Lane
+from soak.load.lane import Lane
 from soak.load.traffic import ClassSpec, LoadSlice
 from soak.model import Outcome
 

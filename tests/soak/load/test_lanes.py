@@ -8,7 +8,7 @@ from time import monotonic_ns
 import pytest
 
 from soak.load.engine import Engine
-from soak.load.lane import Http1Lane
+from soak.load.http1lane import Http1Lane
 from soak.load.traffic import ClassSpec, LoadSlice
 from soak.model import Outcome
 from tests.soak.load.rig import NS, Peer, Server, against, answer, drive, run, slice_of, spec
