@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from signal import SIGHUP, SIGUSR1
 
+import pytest
+
 from soak.proxies.catalog import adapters
 from soak.proxies.companion import Companion, HasCompanions, companion_output_of
 
@@ -34,3 +36,10 @@ def test_its_output_is_beside_that_of_the_proxy(tmp_path: Path):
 def test_varnish_alone_has_some():
     """The others are one tree of processes each."""
     assert ["varnish"] == [name for name, one in adapters().items() if isinstance(one, HasCompanions)]
+
+
+@pytest.mark.parametrize("name", sorted(adapters()))
+def test_an_adapter_with_companions_says_what_they_are_called(name):
+    """Without names it would be taken for one without companions."""
+    adapter = adapters()[name]
+    assert hasattr(adapter, "companions") == isinstance(adapter, HasCompanions)
