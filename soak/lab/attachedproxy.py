@@ -194,7 +194,13 @@ async def give_back(
                 reason=f"its own files are back, but {one.wanted.name} refuses to read them: {heard.refusals[-1]}",
             )
     said = await ask_for_reload(
-        adapter, Identified(thing, identity), log, clock, directory=directory, ports=where.ports
+        adapter,
+        Identified(thing, identity),
+        log,
+        clock,
+        directory=directory,
+        ports=where.ports,
+        host=where.host,
     )
     detail: dict[str, Any] = {"files": "put back", **said.detail}
     if said.verdict == "refused":
