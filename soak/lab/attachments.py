@@ -14,7 +14,7 @@ from soak.lab.attachedcontainer import AttachedContainer, labels_of
 from soak.lab.attachedprocess import AttachedProcess
 from soak.lab.attachedtls import origin_tls_of, tls_missing
 from soak.lab.backends import answers
-from soak.lab.companions import part_of
+from soak.lab.companions import listens, part_of
 from soak.lab.engine import Engine
 from soak.lab.topology import ProxyAddress, Topology, backend_names
 from soak.labplan import AttachLabPlan
@@ -136,6 +136,14 @@ async def _look(attachments: Attachments) -> tuple[dict[str, Identity], list[str
             missing.append(f"{name} does not run: {_how(attachments.plan, name)}")
         elif seen.state is BackendState.HUNG:
             missing.append(f"{name} is suspended; let it go on before a run begins")
+        elif name == PROXY and not await listens(
+            attachments.plan.proxy.host, attachments.plan.proxy.http_port
+        ):
+            # Told of a reload before that, it might not know the signal yet, which would end it.
+            missing.append(
+                f"the proxy runs and does not listen on {attachments.plan.proxy.host}:{attachments.plan.proxy.http_port}; "
+                "was it started with what 'soak render' wrote, and is that its address?"
+            )
         elif name in addresses and not await answers(addresses[name]):
             address = addresses[name]
             missing.append(

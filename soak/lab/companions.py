@@ -143,7 +143,7 @@ class Companions(ABC, Generic[M]):
 
     async def _until_listening(self, wanted: Companion, member: M) -> None:
         deadline = self._clock.monotonic_ns() + int(self._start_timeout_s * NS)
-        while not await self._listens(wanted.port):
+        while not await listens(self._host, wanted.port):
             late = self._clock.monotonic_ns() > deadline
             await member.settled()
             if late or not member.alive:
@@ -154,14 +154,16 @@ class Companions(ABC, Generic[M]):
                 raise LabError(f"{wanted.name} did not come up: {why}: {member.words()}")
             await self._clock.sleep(_POLL_S)
 
-    async def _listens(self, port: int) -> bool:
-        try:
-            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                _, writer = await asyncio.open_connection(self._host, port)
-        except OSError:  # TimeoutError is one, too
-            return False
-        writer.close()
-        return True
+
+async def listens(host: str, port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except OSError:  # TimeoutError is one, too
+        return False
+    writer.close()
+    return True
 
 
 def _digest(files: Sequence[Path]) -> bytes:

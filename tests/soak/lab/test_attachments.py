@@ -69,6 +69,19 @@ async def test_every_one_that_is_missing_is_named(run: RunDir, strangers: Strang
     assert second.endswith("start it, or set lab.attach.backends[1].pid_file")
 
 
+async def test_a_proxy_that_does_not_listen_is_named(run: RunDir, strangers: Strangers):
+    """It is still starting, and a signal might end it; or it listens elsewhere."""
+    attach = strangers.lab["attach"]
+    section = strangers.lab | {"attach": attach | {"proxy": attach["proxy"] | {"http_port": 9}}}
+    where = Plan.model_validate({"lab": section}).lab.attach
+    assert where is not None
+    found = await attachments_of(run, where, SystemClock())
+    with pytest.raises(
+        LabError, match=r"the proxy runs and does not listen on 127\.0\.0\.1:9; was it started with what"
+    ):
+        await until_all_run(found, SystemClock(), 0.3)
+
+
 async def test_a_backend_without_the_tls_of_a_byte_pipe_is_named(run: RunDir, strangers: Strangers):
     """It runs and answers, and was started without the port that the plan says."""
     attach = strangers.lab["attach"]
