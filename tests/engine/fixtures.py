@@ -44,10 +44,11 @@ class Images:
 def dockerd() -> Iterator[Dockerd]:
     """One private engine for the session. What a test leaves in it fails the last one."""
     from tests.conftest import missing
-    from tests.engine.dockerd import Dockerd, why_not
+    from tests.engine.dockerd import Dockerd, remove_orphans, why_not
 
     if (reason := why_not()) is not None:
         missing(reason)
+    remove_orphans()
     engine = Dockerd()
     engine.start()
     left: list[str] = []
