@@ -1,7 +1,7 @@
-"""A small reverse proxy with defects on demand, as a program: ``gateway.py [--check] CONFIG``, or ``gateway.py --old-worker``.
+"""A small reverse proxy with defects on demand, as a program: ``gateway.py [--check] CONFIG``, or ``gateway.py --worker``.
 
-Without defects it is a proxy like any other: TLS, kept connections, backends in turn, failover, reload and rotation at SIGHUP. Each
-defect is one that real proxies have had; the configuration names those that are planted.
+Without defects it is a proxy like any other: TLS, kept connections, backends in turn, failover, reload and rotation at SIGHUP, and a
+worker, which has nothing to do. Each defect is one that real proxies have had; the configuration names those that are planted.
 
 - ``hang``: stands still for 1.5 s, six seconds after its start
 - ``other-answer``: gives one request the answer of the one before
@@ -9,6 +9,7 @@ defect is one that real proxies have had; the configuration names those that are
 - ``deaf``: closes its listeners for a moment at each reload
 - ``stale``: a part of its connections keeps the configuration of before the reload for ever
 - ``workers``: leaves a process behind at each reload
+- ``dies``: its worker ends with every 100th request, and another one takes its place
 - ``forgets``: never uses a backend again that failed once
 """
 
@@ -29,6 +30,7 @@ HANG_AT_S, HANG_S = 6.0, 1.5
 STALE_EVERY = 4
 TWICE_EVERY = 20
 OTHER_AT = 150
+DIES_EVERY = 100
 
 
 class Gateway:
@@ -45,6 +47,7 @@ class Gateway:
         self.before = b""
         self.mixed_up = False
         self.tasks: set[asyncio.Task[None]] = set()
+        self.worker = _begin("--worker")
 
     def has(self, defect: str) -> bool:
         return defect in self.config["defects"]
@@ -59,6 +62,7 @@ class Gateway:
         if self.has("hang"):
             loop.call_later(HANG_AT_S, time.sleep, HANG_S)
         await ended.wait()
+        self.worker.kill()
 
     async def listen(self) -> None:
         host = self.config["host"]
@@ -77,7 +81,7 @@ class Gateway:
             return
         self.config = config
         if self.has("workers"):
-            subprocess.Popen([sys.executable, __file__, "--old-worker"])
+            _begin("--old-worker")
         if self.has("deaf"):
             task = asyncio.get_running_loop().create_task(self.be_deaf())
             self.tasks.add(task)
@@ -110,6 +114,10 @@ class Gateway:
         self.requests += 1
         post = head.startswith(b"POST")
         self.posts += post
+        if self.has("dies") and self.requests % DIES_EVERY == 0:
+            self.worker.kill()
+            self.worker.wait()
+            self.worker = _begin("--worker")
         raw = await self.ask(head, body)
         if self.has("twice") and post and self.posts % TWICE_EVERY == 0:
             await self.ask(head, body)
@@ -146,6 +154,10 @@ class Gateway:
         return b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
 
 
+def _begin(role: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, __file__, role])
+
+
 def _length(head: bytes) -> int:
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
@@ -155,7 +167,7 @@ def _length(head: bytes) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--old-worker":
+    if sys.argv[1] in ("--worker", "--old-worker"):
         signal.pause()
     elif sys.argv[1] == "--check":
         json.loads(Path(sys.argv[2]).read_text())

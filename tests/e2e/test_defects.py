@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from soak.proxies.catalog import adapter
-from tests.e2e.runs import lost, started
+from tests.e2e.runs import START_S, LiveRun, lost, started, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("calm")]
 
@@ -109,10 +112,46 @@ def test_the_same_wrapper_that_passes_signals_on_passes(tmp_path):
     code, report = run(tmp_path, binary, "{fault: reload, every: 30s, first: 4s}", length_s=16)
     assert (code, report["verdict"]) == (0, "pass"), report["reasons"]
     assert lost(report) == 0
+    assert "workers_kept" in {o["name"] for o in report["objectives"]}
+
+
+def a_worker(live: LiveRun) -> psutil.Process:
+    """Return one of nginx's workers."""
+    for process in live.family():
+        with suppress(psutil.Error):  # it ended while it was looked at
+            if "nginx: worker process" in " ".join(process.cmdline()):
+                return process
+    raise AssertionError("nginx has no worker")
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_that_crashes_and_is_replaced_fails_the_run_and_is_named(tmp_path):
+    """Its master has another one within milliseconds, and hardly a request notices."""
+    plan = """
+    length: 14s
+    rate: 100
+    chaos: {series: []}
+    """
+    with started(tmp_path / "home", plan, "--json") as live:
+        live.until_running()
+        wait_for(lambda: "proxy.workers_known" in live.run.log.read_text(), START_S, "a look at the workers")
+        worker = a_worker(live)
+        worker.send_signal(signal.SIGSEGV)
+        out, err = live.process.communicate(timeout=120)
+    assert out, err
+    report = json.loads(out)
+    (died,) = missed(report, "workers_kept")
+    assert (live.process.returncode, report["verdict"], died["value"]) == (1, "fail", 1)
+    assert (
+        f"1 of the proxy's workers ended unasked (1 replaced, limit 0): pid {worker.pid} between"
+        in died["reason"]
+    )
+    assert "(exited on signal 11" in died["reason"]
+    assert {o["name"] for o in report["objectives"] if not o["ok"]} <= {"workers_kept", "steady_failures"}
 
 
 GATEWAY = Path(__file__).with_name("gateway.py")
-SICK = ["hang", "other-answer", "twice", "deaf", "stale", "workers", "forgets"]
+SICK = ["hang", "other-answer", "twice", "deaf", "stale", "workers", "dies", "forgets"]
 GATEWAY_PLAN = """
     length: 25s
     rate: 60
@@ -140,7 +179,7 @@ GATEWAY_PLAN = """
         validate: ["@{binary}", "@GATEWAY@", "--check", "@{config}"]
         reload: {signal: HUP}
         refused: "^refused"
-        processes: {master: "gateway.py /", old_worker: "--old-worker"}
+        processes: {master: "gateway.py /", worker: " --worker", old_worker: "--old-worker"}
         files:
           gateway.json: |
             {"host": "@{host}", "http": @{http_port}, "https": @{https_port}, "generation": @{generation},
@@ -168,8 +207,8 @@ def gateway(tmp_path, defects: list[str]):
 
 
 @pytest.mark.timeout(240)
-def test_seven_defects_of_a_proxy_are_named_each_by_its_objective(tmp_path):
-    """Six of them fail next to no request. Nothing else is held against it."""
+def test_eight_defects_of_a_proxy_are_named_each_by_its_objective(tmp_path):
+    """Seven of them fail next to no request. Nothing else is held against it."""
     code, report = gateway(tmp_path, SICK)
     assert (code, report["verdict"]) == (1, "fail")
     reasons = {o["name"]: o["reason"] for o in report["objectives"] if not o["ok"]}
@@ -180,6 +219,7 @@ def test_seven_defects_of_a_proxy_are_named_each_by_its_objective(tmp_path):
         "transition_failures": "connect_refused of class tls-new",
         "old_config_gone": "by reload #1",
         "old_workers_gone": "1 old workers still lived",
+        "workers_kept": "of the proxy's workers ended unasked",
         "faults_verified": "backend b2 never came back into rotation",
     }
     assert dict.fromkeys(named, True) == {
@@ -194,4 +234,11 @@ def test_the_same_proxy_without_defects_passes(tmp_path):
     code, report = gateway(tmp_path, [])
     assert (code, report["verdict"]) == (0, "pass"), report["reasons"]
     judged = {o["name"] for o in report["objectives"]}
-    assert {"steady_p99", "duplicates", "old_config_gone", "old_workers_gone", "balance"} < judged
+    assert {
+        "steady_p99",
+        "duplicates",
+        "old_config_gone",
+        "old_workers_gone",
+        "workers_kept",
+        "balance",
+    } < judged
