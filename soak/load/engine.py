@@ -270,15 +270,19 @@ class Engine:
 
     def see(self, seen: Seen, value: bytes, now: int) -> None:
         """Keep first and last instant of an observed value; the number of values per second is bounded."""
+        self.see_many(seen, value, now, now, 1)
+
+    def see_many(self, seen: Seen, value: bytes, first: int, last: int, count: int) -> None:
+        """Keep what was observed ``count`` times from ``first`` to ``last``."""
         entry = seen.get(value)
         if entry is not None:
-            if now > entry[1]:
-                entry[1] = now
-            elif now < entry[0]:  # a download's answer began before it was booked
-                entry[0] = now
-            entry[2] += 1
+            if last > entry[1]:  # noqa: PLR1730 -- hot path: max() is a call
+                entry[1] = last
+            if first < entry[0]:  # noqa: PLR1730 -- same; a download's answer began before it was booked
+                entry[0] = first
+            entry[2] += count
         elif len(seen) < _MAX_SEEN:
-            seen[value] = [now, now, 1]
+            seen[value] = [first, last, count]
 
     def room_for_evidence(self, ended: Outcome) -> bool:
         """Whether one more failed request of this outcome is kept whole this second. A common failure leaves room for rare ones."""
@@ -315,6 +319,7 @@ class Engine:
         windows: list[Window] = []
         lag = Histogram()
         for lane in self.lanes:
+            lane.tell_seen()
             for row in lane.take_rows():
                 window = row.freeze(second, lane.name, lane.in_flight, self._t0, streaming=lane.streaming)
                 windows.append(window)

@@ -18,6 +18,9 @@ from soak.load.traffic import ClassSpec, LoadSlice
 if TYPE_CHECKING:
     from soak.load.engine import Engine
 
+_IDLE = Stage.IDLE
+"""Of this module: on Python 3.11 to ask an enumeration costs ten times as much."""
+
 
 class Http1Lane(Lane):
     """HTTP/1.1: one request at a time on each connection."""
@@ -49,7 +52,7 @@ class Http1Lane(Lane):
         idle = self.idle
         while idle:
             connection = idle.pop()
-            if connection.stage is Stage.IDLE:
+            if connection.stage is _IDLE:
                 if now >= connection.expires_ns:
                     connection.close()
                     continue
@@ -63,6 +66,19 @@ class Http1Lane(Lane):
         connection.assign(request_id, due, now, self.row.scope)
         engine.busy.add(connection)
         dial.start(self, connection)
+
+    def tell_seen(self) -> None:
+        """Tell which origins and generations the answers named that were known."""
+        if self.known is None:
+            return
+        engine = self.engine
+        for answer in self.known.take():
+            first, last, count = answer.first_ns, answer.last_ns, answer.count
+            answer.count = 0
+            if answer.generation:
+                engine.see_many(engine.generations, answer.generation, first, last, count)
+            if answer.origin:
+                engine.see_many(engine.origins, answer.origin, first, last, count)
 
     def warm_up(self) -> None:
         """Open connections where slots follow each other faster than connections can be made.
@@ -85,7 +101,7 @@ class Http1Lane(Lane):
             self.known.rest()
         kept: list[Http1Connection] = []
         for connection in self.idle:
-            if connection.stage is not Stage.IDLE:
+            if connection.stage is not _IDLE:
                 continue
             if now >= connection.expires_ns or now - connection.idle_since >= self.idle_timeout_ns:
                 connection.close()

@@ -23,25 +23,28 @@ _SAID_APART = b"x-soak-duplicate"
 """A header that is no part of the judgement and is told apart: an answer with it always goes the long way."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KnownAnswer:
-    """A good answer without its id, and what was found in it."""
+    """A good answer without its id, what was found in it, and how often it came again since that was last told."""
 
     before: bytes
     after: bytes
-    status: int
     body_length: int
     origin: bytes
     generation: bytes
+    count: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
 
 
 class KnownAnswers:
     """What one traffic class has learned. Only for a class whose every request expects the same answer."""
 
-    __slots__ = ("_known", "_lessons")
+    __slots__ = ("_forgotten", "_known", "_lessons")
 
     def __init__(self) -> None:
         self._known: list[KnownAnswer] = []
+        self._forgotten: list[KnownAnswer] = []
         self._lessons = _LESSONS
 
     def find(self, data: bytes, request_id: bytes) -> KnownAnswer | None:
@@ -60,9 +63,16 @@ class KnownAnswers:
         if not found or flight.request_id in after or _SAID_APART in data.lower():
             return
         self._known.insert(
-            0, KnownAnswer(before, after, flight.status, flight.body_length, flight.origin, flight.generation)
+            0, KnownAnswer(before, after, flight.body_length, flight.origin, flight.generation)
         )
+        self._forgotten += (known for known in self._known[_MOST:] if known.count)
         del self._known[_MOST:]
+
+    def take(self) -> list[KnownAnswer]:
+        """Return those that came again since the last call. Who looked at one sets its ``count`` to zero."""
+        came = [known for known in (*self._forgotten, *self._known) if known.count]
+        self._forgotten.clear()
+        return came
 
     def rest(self) -> None:
         """Be ready to learn again; called ten times a second."""
