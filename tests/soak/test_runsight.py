@@ -30,8 +30,10 @@ def told() -> Told:
 
 @pytest.fixture
 async def sight(lab: FakeLab, told: Told) -> RunSight:
+    """Those of a run whose host is nobody else's business: whoever else is busy here would be told, too."""
     clock = SystemClock()
-    return RunSight(Plan(rate=10), cast("Lab", lab), RunClock(clock, clock.monotonic_ns()), told)
+    plan = Plan.model_validate({"rate": 10, "self": {"max_others": 1}})
+    return RunSight(plan, cast("Lab", lab), RunClock(clock, clock.monotonic_ns()), told)
 
 
 async def test_everything_is_looked_at_from_the_beginning(sight, told):
