@@ -147,7 +147,10 @@ async def test_files_and_ports_of_this_host_are_seen_inside(engine, images, tmp_
     try:
         await engine.start(container)
         thread = engine.follow(container, tmp_path / "output")
-        ran = await engine.exec(container, ["sh", "-c", "ulimit -n; echo $A; cat answer"])
+        for _ in range(5):  # under load an engine may lose what a command said that ended at once
+            ran = await engine.exec(container, ["sh", "-c", "ulimit -n; echo $A; cat answer"])
+            if ran.output:
+                break
         assert "512\nb\nback" == ran.output
         assert 65534 == (tmp_path / "answer").stat().st_uid
         await engine.kill(container)
