@@ -6,12 +6,10 @@ import asyncio
 import os
 import signal
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from chaos.model import FaultRecord, Source
 from chaos.target import Target
 from soak.errors import LabError, PlanError
 from soak.lab import local
@@ -22,7 +20,6 @@ from soak.lab.state import read_state
 from soak.lab.sweep import processes_of
 from soak.proxies.catalog import adapter
 from soak.rundir import RunDir
-from soak.workerwatch import WorkerWatch, told_of
 
 from .conftest import plan, script, until
 
@@ -264,30 +261,6 @@ async def test_how_a_worker_ended_is_in_the_proxys_log(lab: LocalLab):
 
     assert ends[worker.pid].crashed
     assert ends[worker.pid].words.startswith("exited on signal 11")
-
-
-async def test_a_killed_worker_is_missed_and_reloads_miss_nobody(lab: LocalLab):
-    """With a real nginx of two workers, by the watch of a run."""
-    watch = WorkerWatch(60.0)
-    reload = FaultRecord(1, "reload", "proxy", Source.SCHEDULE, 0.0, injected_s=0.0)
-
-    async def look(at_s: float, *faults: FaultRecord) -> Sequence[int]:
-        missing = watch.look((await lab.vitals(at_s))[0], faults)
-        told = None if missing is None else told_of(missing, await lab.worker_ends())
-        return [] if told is None else told["pids"]
-
-    assert [] == await look(0)
-    for generation in (2, 3):
-        assert (await lab.apply_generation(generation)).ok
-        assert [] == await look(5.0 * generation, reload)
-    for at_s in (20, 25):
-        assert [] == await look(at_s)
-    worker = next(m for m in (await lab.vitals(25.0))[0].members if m.role == "worker")
-    os.kill(worker.pid, signal.SIGKILL)
-    await until(lambda: row_of(worker.pid) is None)
-
-    assert [worker.pid] == await look(30)
-    assert [] == await look(35)
 
 
 async def test_a_proxy_whose_log_says_nothing_of_workers_is_not_asked(lab: LocalLab, monkeypatch):
